@@ -1,0 +1,36 @@
+# The two commands of the README: `make test` and `make demo`. Both set themselves up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Remade when the declared or the pinned dependencies change.
+STAMP := $(VENV)/.installed
+
+.PHONY: test demo lint setup clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make test   set up, then lint, type-check and test'
+	@echo 'make demo   set up, then describe real (or simulated) scans and compare them'
+	@echo 'make clean  remove the environment and the caches'
+
+setup: $(STAMP)
+
+$(STAMP): setup.py constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check \
+		-c constraints.txt --no-build-isolation -e '.[ros,training,sim,dev]'
+	touch $@
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+demo: $(STAMP)
+	$(BIN)/python training/demo.py
+
+clean:
+	rm -rf $(VENV) build install log .pytest_cache .mypy_cache .ruff_cache *.egg-info

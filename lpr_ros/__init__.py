@@ -1,0 +1,1 @@
+"""LiDAR place recognition for ROS 2: the ROS shell. Imports nothing."""

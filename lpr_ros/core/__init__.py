@@ -1,0 +1,1 @@
+"""Everything but ROS: clouds, model, database, verification, pipeline."""

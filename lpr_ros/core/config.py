@@ -1,0 +1,147 @@
+"""Configuration as frozen, nested, self-checking dataclasses.
+
+A field is declared once with `option`, which carries its unit, range and description; YAML files,
+ROS parameters, checkpoints and the documentation are all derived from that declaration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+import math
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints, TypeVar
+
+import yaml
+
+from lpr_ros.core.errors import ConfigError
+
+T = TypeVar('T', bound='Config')
+
+
+def option(
+    default: Any,
+    description: str,
+    *,
+    unit: str = '',
+    low: float = -math.inf,
+    high: float = math.inf,
+    choices: tuple[Any, ...] = (),
+) -> Any:
+    """Declare one configuration field: default, meaning, unit and what it may be."""
+    metadata = {
+        'description': description,
+        'unit': unit,
+        'low': low,
+        'high': high,
+        'choices': choices,
+    }
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Base of every configuration: checks itself on construction, reads and writes plain dicts."""
+
+    def __post_init__(self) -> None:
+        """Refuse a value outside its declared choices or range."""
+        for f in fields(self):
+            _check_value(f'{type(self).__name__}.{f.name}', getattr(self, f.name), f.metadata)
+
+    @classmethod
+    def from_dict(cls: type[T], data: Mapping[str, Any], where: str = '') -> T:
+        """Build from a plain mapping; unknown keys and wrong types raise ConfigError."""
+        if not isinstance(data, Mapping):
+            raise ConfigError(f'{where or cls.__name__}: expected a mapping, got {data!r}')
+        hints = get_type_hints(cls)
+        known = [f.name for f in fields(cls)]
+        unknown = sorted(set(map(str, data)) - set(known))
+        if unknown:
+            raise ConfigError(
+                f'{where or cls.__name__}: unknown key {unknown[0]!r}; known keys: {known}'
+            )
+        values = {
+            name: _convert(value, hints[name], f'{where}.{name}' if where else name)
+            for name, value in data.items()
+        }
+        return cls(**values)
+
+    @classmethod
+    def from_yaml(cls: type[T], path: Path) -> T:
+        """Read a YAML file into this configuration."""
+        try:
+            data = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigError(f'{path}: cannot be read as YAML: {error}') from error
+        try:
+            return cls.from_dict(data or {})
+        except ConfigError as error:
+            raise ConfigError(f'{path}: {error}') from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain nested dicts, lists and scalars, as `from_dict` takes them."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def override(config: T, assignments: Mapping[str, Any]) -> T:
+    """Return a copy with dotted keys replaced, e.g. {'pooling.clusters': 32}."""
+    data = config.to_dict()
+    for key, value in assignments.items():
+        *path, leaf = key.split('.')
+        node = data
+        for part in path:
+            if not isinstance(node.get(part), dict):
+                raise ConfigError(f'unknown key {key!r}: {part!r} is not a section')
+            node = node[part]
+        if leaf not in node:
+            raise ConfigError(f'unknown key {key!r}; known here: {sorted(node)}')
+        node[leaf] = value
+    return type(config).from_dict(data)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """Turn a YAML/JSON value into the annotated type, or say what was expected."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        if isinstance(value, hint):
+            return value
+        if issubclass(hint, Config):
+            return hint.from_dict(value, where)
+    if get_origin(hint) is tuple:
+        return _convert_tuple(value, get_args(hint), where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is Any or (type(value) is hint):
+        return value
+    raise ConfigError(f'{where}: expected {getattr(hint, "__name__", hint)}, got {value!r}')
+
+
+def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f'{where}: expected a list, got {value!r}')
+    if len(args) == 2 and args[1] is Ellipsis:
+        args = (args[0],) * len(value)
+    if len(value) != len(args):
+        raise ConfigError(f'{where}: expected {len(args)} values, got {value!r}')
+    return tuple(
+        _convert(v, hint, f'{where}[{i}]')
+        for i, (v, hint) in enumerate(zip(value, args, strict=True))
+    )
+
+
+def _check_value(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    """Check each scalar of a field (tuples element by element) against its declaration."""
+    if not metadata:
+        return
+    for scalar in value if isinstance(value, tuple) else (value,):
+        if metadata['choices'] and scalar not in metadata['choices']:
+            raise ConfigError(f'{where}: {scalar!r} is not one of {list(metadata["choices"])}')
+        if isinstance(scalar, int | float) and not isinstance(scalar, bool):
+            low, high = metadata['low'], metadata['high']
+            if not low <= scalar <= high:  # also false for NaN
+                raise ConfigError(f'{where}: {scalar!r} is not within [{low}, {high}]')

@@ -1,0 +1,25 @@
+"""What can go wrong, as types. Every message holds the bad value and the expected one."""
+
+
+class LprError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ConfigError(LprError, ValueError):
+    """A configuration value, key or file is wrong."""
+
+
+class CloudError(LprError, ValueError):
+    """A point cloud cannot be used: wrong shape, no finite points, outside the grid."""
+
+
+class CheckpointError(LprError):
+    """A checkpoint is damaged, of another format, or does not fit its own configuration."""
+
+
+class DatasetError(LprError):
+    """A file of a dataset or bag is missing, damaged or not what its format says."""
+
+
+class BackendError(LprError):
+    """A backend or device was asked for that this machine does not have."""

@@ -1,0 +1,61 @@
+"""The ament_python package, and the one place where dependencies are declared.
+
+Exact versions are in constraints.txt; install with `pip install -c constraints.txt ...`, because an
+unconstrained `torch` brings gigabytes of CUDA libraries.
+"""
+
+from glob import glob
+
+from setuptools import find_packages, setup
+
+PACKAGE = 'lpr_ros'
+
+ROS_PACKAGES = (
+    'ament-index-python',
+    'diagnostic-msgs',
+    'geometry-msgs',
+    'lifecycle-msgs',
+    'nav-msgs',
+    'rclpy[fastrtps]',
+    'rosgraph-msgs',
+    'sensor-msgs',
+    'std-msgs',
+    'std-srvs',
+    'visualization-msgs',
+)
+
+setup(
+    name=PACKAGE,
+    version='0.1.0',
+    description='LiDAR place recognition and loop closure for ROS 2',
+    license='Apache-2.0',
+    maintainer='lpr_ros maintainers',
+    maintainer_email='maintainers@lpr-ros.example.org',
+    packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
+    python_requires='>=3.10',
+    install_requires=[
+        'numpy',
+        'pyyaml',
+        'rosbags',
+        'safetensors',
+        'scipy',
+        'torch',
+        'tqdm',
+    ],
+    extras_require={
+        'ros': [f'ros-jazzy-{name}' for name in ROS_PACKAGES],
+        'training': ['matplotlib', 'tensorboard'],
+        'sim': ['embreex', 'trimesh'],
+        # Source only: CPU_ONLY=1 pip install --no-build-isolation, with libopenblas-dev (README).
+        'minkowski': ['MinkowskiEngine'],
+        'dev': ['hypothesis', 'mypy', 'pytest', 'pytest-timeout', 'ruff', 'types-PyYAML'],
+    },
+    data_files=[
+        ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
+        (f'share/{PACKAGE}', ['package.xml']),
+        (f'share/{PACKAGE}/launch', glob('launch/*.py')),
+        (f'share/{PACKAGE}/config', glob('config/*.yaml') + glob('config/*.xml')),
+        (f'share/{PACKAGE}/weights', glob('weights/*.safetensors')),
+    ],
+    zip_safe=False,
+)

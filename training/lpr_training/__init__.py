@@ -1,0 +1,1 @@
+"""What the offline commands in training/ are made of."""

@@ -1,6 +1,6 @@
 """The ament_python package, and the one place where dependencies are declared.
 
-Exact versions are in constraints.txt; install with `pip install -c constraints.txt ...`, because an
+Exact versions are in constraints.txt; install with `pip install -c constraints.txt ...`: an
 unconstrained `torch` brings gigabytes of CUDA libraries.
 """
 

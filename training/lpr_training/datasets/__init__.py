@@ -1,0 +1,1 @@
+"""Readers and writers of every dataset layout, one file each."""

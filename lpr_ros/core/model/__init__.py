@@ -1,0 +1,1 @@
+"""The place model: backbone, pooling, whitening, checkpoints."""

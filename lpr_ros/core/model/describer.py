@@ -1,0 +1,59 @@
+"""Points in, descriptor out: what the node and the offline commands call."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+import torch
+
+from lpr_ros.core.errors import BackendError
+from lpr_ros.core.model.checkpoint import load_checkpoint
+from lpr_ros.core.model.place_model import PlaceModel
+from lpr_ros.core.model.quantise import quantise
+from lpr_ros.core.sparse import collate
+
+DEVICES = ('auto', 'cpu', 'cuda')
+PRECISIONS = ('float32', 'bfloat16')
+
+
+class Describer:
+    """Describes clouds with a trained model, in inference mode."""
+
+    def __init__(self, model: PlaceModel, *, device: str = 'auto', precision: str = 'float32'):
+        if precision not in PRECISIONS:
+            raise BackendError(f'precision {precision!r} is not one of {list(PRECISIONS)}')
+        self.device = choose_device(device)
+        self._model = model.to(self.device).eval()
+        # Only the backbone: pooling and whitening keep float32 and float64.
+        self._model.backbone.to(getattr(torch, precision))
+        self.input = model.config.input
+        self.dim = model.out_dim
+
+    @classmethod
+    def load(cls, path: Path, *, backend: str = 'auto', **options: Any) -> 'Describer':
+        """Build from a checkpoint file; `options` are those of the constructor."""
+        return cls(load_checkpoint(path).build(backend), **options)
+
+    def describe(self, points: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Return the (D,) descriptor of (N, 3) points."""
+        descriptor: NDArray[np.float32] = self.describe_quantised([quantise(points, self.input)])[0]
+        return descriptor
+
+    def describe_quantised(self, clouds: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
+        """Return (B, D) descriptors of clouds already quantised as `input` says."""
+        with torch.inference_mode():
+            descriptors = self._model(collate(clouds).to(self.device))
+        result: NDArray[np.float32] = descriptors.float().cpu().numpy()
+        return result
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device called `auto`, `cpu` or `cuda`; auto takes CUDA where there is one."""
+    if name not in DEVICES:
+        raise BackendError(f'device {name!r} is not one of {list(DEVICES)}')
+    has_cuda = torch.cuda.is_available()
+    if name == 'cuda' and not has_cuda:
+        raise BackendError('device cuda: torch sees no CUDA device here; use auto or cpu')
+    return torch.device('cuda' if has_cuda and name != 'cpu' else 'cpu')

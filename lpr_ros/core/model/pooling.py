@@ -1,0 +1,129 @@
+"""From the features of each cloud to one descriptor.
+
+Every pooling maps features (sum N, D), cloud after cloud, and the N of each cloud to (B, out_dim).
+Clouds are never padded, and in eval mode a cloud's descriptor does not depend on the others.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+import torch.nn.functional as F
+
+from lpr_ros.core.model.config import PoolingConfig
+from lpr_ros.core.model.whitening import whiten
+
+
+class Pooling(nn.Module):
+    """What every pooling is: features (sum N, D) and the N of each cloud to (B, out_dim)."""
+
+    out_dim: int
+
+    def __init__(self, width: int, config: PoolingConfig):
+        super().__init__()
+
+
+def pointwise_mlp(width: int, hidden: int, out: int) -> nn.Sequential:
+    """Return Linear - BatchNorm - GELU - Linear, applied to every voxel alike."""
+    return nn.Sequential(
+        nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.GELU(), nn.Linear(hidden, out)
+    )
+
+
+class WhitenedSecondOrderPooling(Pooling):
+    """The paper's head: soft Voronoi cells by softmax over the cloud, then ZCA (SPEC A.2)."""
+
+    def __init__(self, width: int, config: PoolingConfig):
+        super().__init__(width, config)
+        self._config = config
+        self.out_dim = config.channels * config.clusters
+        self.project = pointwise_mlp(width, config.hidden, config.channels)
+        self.score = pointwise_mlp(width, config.hidden, config.clusters)
+
+    def forward(self, features: Tensor, counts: Sequence[int]) -> Tensor:
+        """Return vec(Z) / sigma, row-major over (channels, clusters)."""
+        z = whiten(
+            self.second_order(features, counts),
+            gradient=self._config.gradient,
+            shrinkage=self._config.shrinkage,
+        )
+        return z.flatten(1) / self._config.sigma
+
+    def second_order(self, features: Tensor, counts: Sequence[int]) -> Tensor:
+        """Return (B, C, M): column m is the mean of the projected features under cluster m."""
+        projected = self.project(features).split(list(counts))
+        scores = self.score(features).split(list(counts))
+        return torch.stack([
+            f.T @ s.softmax(dim=0) for f, s in zip(projected, scores, strict=True)
+        ])
+
+
+class GeneralisedMeanPooling(Pooling):
+    """GeM: the mean of p-th powers, p learned (MinkLoc3D, MinkLoc3Dv2)."""
+
+    def __init__(self, width: int, config: PoolingConfig):
+        super().__init__(width, config)
+        self.out_dim = width
+        self.p = nn.Parameter(torch.full((1,), 3.0))
+
+    def forward(self, features: Tensor, counts: Sequence[int]) -> Tensor:
+        """Return the generalised mean of every channel."""
+        powers = features.clamp(min=1e-6).pow(self.p).split(list(counts))
+        return torch.stack([power.mean(dim=0) for power in powers]).pow(1.0 / self.p)
+
+
+class NetVLADPooling(Pooling):
+    """NetVLAD with context gating: residuals to learned centres, reduced to `output_dim`."""
+
+    def __init__(self, width: int, config: PoolingConfig):
+        super().__init__(width, config)
+        clusters = config.clusters
+        self.out_dim = config.output_dim
+        scale = width**-0.5
+        self.assign = nn.Sequential(
+            nn.Linear(width, clusters, bias=False), nn.BatchNorm1d(clusters), nn.Softmax(dim=1)
+        )
+        self.centres = nn.Parameter(torch.randn(clusters, width) * scale)
+        self.reduce = nn.Linear(clusters * width, config.output_dim, bias=False)
+        self.norm = nn.BatchNorm1d(config.output_dim)
+        self.gate = nn.Sequential(
+            nn.Linear(config.output_dim, config.output_dim, bias=False),
+            nn.BatchNorm1d(config.output_dim),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, features: Tensor, counts: Sequence[int]) -> Tensor:
+        """Return gated descriptors of unit length."""
+        assigned = self.assign(features).split(list(counts))
+        residuals = torch.stack([
+            a.T @ f - a.sum(dim=0)[:, None] * self.centres
+            for a, f in zip(assigned, features.split(list(counts)), strict=True)
+        ])
+        vlad = F.normalize(F.normalize(residuals, dim=2).flatten(1), dim=1)
+        reduced = self.norm(self.reduce(vlad))
+        return F.normalize(reduced * self.gate(reduced), dim=1)
+
+
+class EigenRootPooling(Pooling):
+    """O2P as in LoGG3D-Net: mean outer product, square root of its eigenvalues, unit length."""
+
+    def __init__(self, width: int, config: PoolingConfig):
+        super().__init__(width, config)
+        self.out_dim = config.channels**2
+        self.project = pointwise_mlp(width, config.hidden, config.channels)
+
+    def forward(self, features: Tensor, counts: Sequence[int]) -> Tensor:
+        """Return vec(M^(1/2)) of unit length, M the second moment of the projected features."""
+        projected = self.project(features).to(torch.float64).split(list(counts))
+        moments = torch.stack([f.T @ f / len(f) for f in projected])
+        left, values, right = torch.linalg.svd(moments)
+        root = left * values.clamp(min=1e-12).sqrt()[:, None] @ right
+        return F.normalize(root.flatten(1), dim=1).to(features.dtype)
+
+
+POOLINGS: dict[str, type[Pooling]] = {
+    'whitened': WhitenedSecondOrderPooling,
+    'gem': GeneralisedMeanPooling,
+    'netvlad': NetVLADPooling,
+    'o2p': EigenRootPooling,
+}

@@ -1,0 +1,167 @@
+"""Which input row meets which output row under which kernel weight.
+
+A map is built once per coordinate set and kernel size and shared by every layer that needs it.
+Pairs are grouped by kernel weight, so a layer gathers and multiplies group by group; each output's
+products are then summed from one list: no atomics, no scatter, the same result on every run.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import torch
+from torch import Tensor
+
+from lpr_ros.core.sparse import keys as key_ops
+
+# Products of one tile stay in the cache between multiplication and summation; larger tiles spill,
+# smaller ones make matrices too thin for GEMM (measured: training/benchmark.py descriptor). A
+# tile's row numbers must fit int16, whose sort is the fastest.
+TILE_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """The pairs of one range of output rows, grouped by kernel weight."""
+
+    start: int
+    stop: int
+    sizes: list[int]  # pairs per group
+    inputs: Tensor  # (P,) input row of each pair
+    outputs: Tensor  # (P,) output row of each pair
+
+    @cached_property
+    def order(self) -> Tensor:
+        """(P,) pairs listed output by output."""
+        return torch.argsort((self.outputs - self.start).to(torch.int16), stable=True)
+
+    @cached_property
+    def row_offsets(self) -> Tensor:
+        """(stop - start + 1,) where each output's list begins in `order`."""
+        rows = self.stop - self.start
+        return _offsets(torch.bincount(self.outputs - self.start, minlength=rows))
+
+    @cached_property
+    def group_of_pair(self) -> Tensor:
+        """(P,) group of each pair."""
+        sizes = torch.tensor(self.sizes, device=self.inputs.device)
+        groups = torch.arange(len(self.sizes), device=self.inputs.device)
+        return groups.repeat_interleave(sizes, output_size=len(self.inputs))
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourMap:
+    """Pairs of an odd stride-1 kernel. Mirrored: pair (i, o, k) comes with (o, i, K - 1 - k)."""
+
+    tiles: list[Tile]
+    weights: tuple[int, ...]  # kernel index of each group
+
+
+@dataclass(frozen=True, eq=False)
+class ParentMap:
+    """Pairs of the 2x2x2 stride-2 kernel: every fine row has exactly one parent."""
+
+    parents: Tensor  # (N,) coarse row of each fine row
+    sizes: list[int]  # fine rows per child index
+    order: Tensor  # (N,) fine rows grouped by child index
+    rank: Tensor  # (N,) where each fine row stands in `order`
+    by_parent: Tensor  # (N,) positions in `order`, listed parent by parent
+    row_offsets: Tensor  # (coarse rows + 1,) where each parent's list begins in `by_parent`
+
+
+def build_neighbour_map(keys: Tensor, kernel_size: int) -> NeighbourMap:
+    """Pair every row of the sorted keys with its neighbours in a centred cube."""
+    columns, weights = _half_kernel(kernel_size)
+    rows = torch.arange(len(keys), device=keys.device)
+    ahead = _rows_ahead(keys, columns, kernel_size // 2)
+    group, row = (ahead >= 0).nonzero(as_tuple=True)
+    neighbour = ahead[group, row]
+    # Moving by a constant keeps the order of keys, so both directions are sorted by output row.
+    inputs = torch.cat([neighbour, rows, row])
+    outputs = torch.cat([row, rows, neighbour])
+    groups = torch.cat([group, torch.full_like(rows, len(ahead)), group + len(ahead) + 1])
+    return NeighbourMap(_split_tiles(len(keys), len(weights), groups, inputs, outputs), weights)
+
+
+def build_parent_map(keys: Tensor) -> tuple[Tensor, ParentMap]:
+    """Return the sorted keys of the next coarser level and the map to it."""
+    coarse, parents, counts = torch.unique(
+        key_ops.parent(keys), return_inverse=True, return_counts=True
+    )
+    child = key_ops.child_index(keys)
+    order = torch.argsort(child.to(torch.int16), stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=keys.device)
+    by_parent = rank[torch.argsort(parents, stable=True)]
+    sizes = torch.bincount(child, minlength=8).tolist()
+    return coarse, ParentMap(parents, sizes, order, rank, by_parent, _offsets(counts))
+
+
+@cache
+def _half_kernel(kernel_size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """Return the (dx, dy) columns ahead of the centre, and the kernel index of every group.
+
+    Groups are: each column's cells ahead (dz outermost), the centre column's cells ahead, the
+    centre, then the mirror of all those.
+    """
+    radius = kernel_size // 2
+    reach = range(-radius, radius + 1)
+    columns = tuple((dx, dy) for dx in reach for dy in reach if (dx, dy) > (0, 0))
+    cells = [(dx, dy, dz) for dz in reach for dx, dy in columns]
+    cells += [(0, 0, dz) for dz in range(1, radius + 1)]
+    centre = kernel_size**3 // 2
+    half = [centre + dx + dy * kernel_size + dz * kernel_size**2 for dx, dy, dz in cells]
+    return columns, (*half, centre, *(kernel_size**3 - 1 - k for k in half))
+
+
+def _rows_ahead(keys: Tensor, columns: tuple[tuple[int, int], ...], radius: int) -> Tensor:
+    """Return (half kernel, N) rows of the neighbours ahead, -1 where there is none.
+
+    A column is searched once, at its lowest z; the cells above it follow in sorted order.
+    """
+    padded = torch.cat([keys, keys.new_full((1,), torch.iinfo(torch.int64).max)])
+    ahead = keys.new_empty(len(columns) * (2 * radius + 1) + radius, len(keys))
+    deltas = torch.tensor([key_ops.offset(dx, dy, -radius) for dx, dy in columns])
+    wanted = keys + deltas.to(keys.device, non_blocking=True)[:, None]
+    at = torch.searchsorted(keys, wanted)
+    for found in ahead[:-radius].split(len(columns)):
+        hit = torch.take(padded, at) == wanted
+        found.copy_(torch.where(hit, at, -1))
+        at += hit
+        wanted += 1
+    above = torch.arange(1, len(keys) + 1, device=keys.device)
+    for dz, found in enumerate(ahead[-radius:].unbind(0), start=1):
+        hit = torch.take(padded, above) == keys + dz
+        found.copy_(torch.where(hit, above, -1))
+        above += hit
+    return ahead
+
+
+def _split_tiles(
+    rows: int, group_count: int, groups: Tensor, inputs: Tensor, outputs: Tensor
+) -> list[Tile]:
+    """Cut pairs sorted by (group, output) into tiles of output rows."""
+    starts = list(range(0, rows, TILE_ROWS))
+    device = groups.device
+    edges = torch.arange(group_count, device=device)[:, None] * rows
+    edges = edges + torch.tensor([*starts, rows]).to(device, non_blocking=True)
+    cuts = torch.searchsorted(groups * rows + outputs, edges).T.tolist()
+    if len(starts) == 1:
+        sizes = [end - begin for begin, end in zip(*cuts, strict=True)]
+        return [Tile(0, rows, sizes, inputs, outputs)]
+    tiles = []
+    for start, begins, ends in zip(starts, cuts[:-1], cuts[1:], strict=True):
+        spans = list(zip(begins, ends, strict=True))
+        tiles.append(
+            Tile(
+                start,
+                min(start + TILE_ROWS, rows),
+                [end - begin for begin, end in spans],
+                torch.cat([inputs[begin:end] for begin, end in spans]),
+                torch.cat([outputs[begin:end] for begin, end in spans]),
+            )
+        )
+    return tiles
+
+
+def _offsets(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -1,0 +1,68 @@
+"""The coordinate sets of a batch, from fine to coarse, with the maps between them."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lpr_ros.core.sparse import keys as key_ops
+from lpr_ros.core.sparse.batch import CloudBatch
+from lpr_ros.core.sparse.kernel_map import (
+    NeighbourMap,
+    ParentMap,
+    build_neighbour_map,
+    build_parent_map,
+)
+
+
+@dataclass(eq=False)
+class Level:
+    """The occupied cells of one resolution; every map is built when first needed and kept."""
+
+    keys: Tensor  # (N,) sorted, unique
+    clouds: int
+    finer: 'Level | None' = None
+    _neighbours: dict[int, NeighbourMap] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, batch: CloudBatch) -> 'Level':
+        """Return the finest level: the sorted unique voxels of a batch."""
+        counts = torch.tensor(batch.counts)
+        clouds = torch.arange(len(counts)).repeat_interleave(counts)
+        clouds = clouds.to(batch.sites.device, non_blocking=True)
+        return cls(torch.unique(key_ops.pack(batch.sites, clouds)), len(counts))
+
+    def neighbours(self, kernel_size: int) -> NeighbourMap:
+        """Return the pairs of an odd kernel at this level."""
+        if kernel_size not in self._neighbours:
+            self._neighbours[kernel_size] = build_neighbour_map(self.keys, kernel_size)
+        return self._neighbours[kernel_size]
+
+    @cached_property
+    def coarser(self) -> tuple['Level', ParentMap]:
+        """The level of twice the cell size and the map to it."""
+        coarse_keys, parent_map = build_parent_map(self.keys)
+        return Level(coarse_keys, self.clouds, finer=self), parent_map
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """(clouds + 1,) rows at which each cloud begins."""
+        return key_ops.cloud_offsets(self.keys, self.clouds)
+
+    @cached_property
+    def cloud_of_row(self) -> Tensor:
+        """(N,) cloud of each row."""
+        return self.keys >> (3 * key_ops.AXIS_BITS)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseTensor:
+    """Features on the cells of a level."""
+
+    features: Tensor  # (N, C)
+    level: Level
+
+    def with_features(self, features: Tensor) -> 'SparseTensor':
+        """Return other features on the same cells."""
+        return SparseTensor(features, self.level)

@@ -1,0 +1,1 @@
+"""Who may match whom, and what counts as a true match, per benchmark."""

@@ -249,3 +249,11 @@ def test_official_window_admits_one_frame_too_recent():
         ).revisits
 
     assert (revisits(False), revisits(True)) == (0, 1)
+
+
+def test_intra_radius_is_strict():
+    positions = np.array([[0.0, 0], [3, 0], [2.999, 0]])
+    stamps = np.array([0, 600, 700]) * SECOND
+    result = evaluate_wild_places_intra(np.zeros((3, 1)), positions, stamps)
+    assert (result.queries, result.revisits) == (2, 1)
+    assert result.recall_at_1 == 1.0

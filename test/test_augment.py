@@ -1,0 +1,161 @@
+"""Augmentations do what their name says, in the order and units of the specification."""
+
+from lpr_training import augment
+from lpr_training.augment import AugmentConfig, augment_batch, augment_cloud
+import numpy as np
+import pytest
+
+OFF = {
+    'jitter_sigma': 0.0,
+    'dropout': 0.0,
+    'translation_sigma': 0.0,
+    'block_probability': 0.0,
+    'batch_yaw_deg': 0.0,
+    'flip_x': 0.0,
+    'flip_y': 0.0,
+}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def cloud():
+    return np.random.default_rng(1).uniform(-1, 1, (4096, 3)).astype(np.float32)
+
+
+def test_everything_off_changes_nothing(cloud, rng):
+    (changed,) = augment_batch([cloud], AugmentConfig(**OFF), rng)
+    np.testing.assert_array_equal(changed, cloud)
+
+
+@pytest.mark.parametrize('removed', ['zero', 'delete'])
+def test_input_is_left_alone_and_float32_stays(cloud, rng, removed):
+    before = cloud.copy()
+    config = AugmentConfig(
+        removed=removed, scale=0.1, yaw_deg=180.0, shift=1.0, sector_probability=1.0
+    )
+    for changed in augment_batch([cloud, cloud[:100]], config, rng):
+        assert changed.dtype == np.float32
+        assert np.isfinite(changed).all()
+    np.testing.assert_array_equal(cloud, before)
+
+
+def test_same_seed_same_cloud(cloud):
+    first, second = (augment_cloud(cloud, AugmentConfig(), np.random.default_rng(3)) for _ in '12')
+    np.testing.assert_array_equal(first, second)
+
+
+def test_jitter_is_clipped(cloud, rng):
+    moved = augment.jitter(cloud, 0.001, 0.002, rng) - cloud
+    assert np.abs(moved).max() <= 0.002 + 1e-6
+    assert moved.std() == pytest.approx(0.001, rel=0.1)
+
+
+def test_dropout_share_is_uniform_up_to_its_limit(cloud):
+    shares = [
+        augment.draw_dropout(cloud, 0.1, np.random.default_rng(s)).mean() for s in range(300)
+    ]
+    assert max(shares) <= 0.1
+    assert np.mean(shares) == pytest.approx(0.05, abs=0.006)
+
+
+def test_removed_points_go_to_the_origin_or_vanish(cloud, rng):
+    mask = augment.draw_dropout(cloud, 0.5, rng)
+    zeroed = augment.remove(cloud, mask, 'zero')
+    deleted = augment.remove(cloud, mask, 'delete')
+    assert zeroed.shape == cloud.shape
+    assert (zeroed[mask] == 0).all()
+    np.testing.assert_array_equal(zeroed[~mask], deleted)
+
+
+def test_translation_is_one_vector_per_cloud(cloud, rng):
+    moved = augment.translate(cloud, 0.01, rng) - cloud
+    np.testing.assert_allclose(moved, np.broadcast_to(moved[0], moved.shape), atol=1e-6)
+    assert 0 < np.abs(moved[0]).max() < 0.05
+
+
+def test_block_is_a_rectangle_of_the_asked_size_at_every_height(cloud):
+    for seed in range(50):
+        mask = augment.draw_block(cloud, (0.1, 0.1), (1.0, 1.0), np.random.default_rng(seed))
+        assert mask.mean() == pytest.approx(0.1, abs=0.03)  # uniform cloud: share = area
+        inside = cloud[mask]
+        low, high = inside[:, :2].min(axis=0), inside[:, :2].max(axis=0)
+        in_box = ((cloud[:, :2] >= low) & (cloud[:, :2] <= high)).all(axis=1)
+        np.testing.assert_array_equal(in_box, mask)
+        assert np.ptp(inside[:, 2]) > 1.8
+
+
+def test_block_aspect_is_y_over_x(cloud, rng):
+    inside = cloud[augment.draw_block(cloud, (0.2, 0.2), (3.0, 3.0), rng)]
+    x, y = np.ptp(inside[:, 0]), np.ptp(inside[:, 1])
+    assert y / x == pytest.approx(3.0, rel=0.1)
+
+
+def test_sector_hides_one_wedge_beyond_its_range(cloud, rng):
+    mask = augment.draw_sector(cloud, (90.0, 90.0), (0.5, 0.5), rng)
+    ranges = np.hypot(cloud[:, 0], cloud[:, 1])
+    assert ranges[mask].min() >= 0.5
+    assert mask[ranges >= 0.5].mean() == pytest.approx(0.25, abs=0.04)
+    direction = cloud[mask, :2] / ranges[mask, None]
+    assert (direction @ direction.T).min() > -0.01  # all within 90 degrees of each other
+
+
+def test_turn_keeps_heights_and_ranges_and_covers_all_headings(cloud):
+    headings = []
+    for seed in range(200):
+        turned = augment.turn(cloud[:5], 180.0, np.random.default_rng(seed))
+        np.testing.assert_allclose(turned[:, 2], cloud[:5, 2])
+        np.testing.assert_allclose(
+            np.hypot(*turned[:, :2].T), np.hypot(*cloud[:5, :2].T), rtol=1e-5
+        )
+        headings.append(np.arctan2(turned[0, 1], turned[0, 0]))
+    assert np.histogram(headings, 4, (-np.pi, np.pi))[0].min() > 30
+
+
+def test_shift_stays_in_its_disc_and_on_the_ground(cloud):
+    moved = np.array(
+        [augment.shift(cloud, 2.0, np.random.default_rng(s))[0] - cloud[0] for s in range(200)]
+    )
+    radius = np.hypot(moved[:, 0], moved[:, 1])
+    assert radius.max() <= 2.0 + 1e-5
+    assert (radius**2).mean() == pytest.approx(2.0, rel=0.15)  # uniform over the disc
+    np.testing.assert_allclose(moved[:, 2], 0, atol=1e-6)
+
+
+def test_scale_is_one_factor(cloud, rng):
+    ratio = augment.scale(cloud, 0.1, rng) / cloud
+    assert np.ptp(ratio) < 1e-5
+    assert 0.9 <= ratio[0, 0] <= 1.1
+
+
+def test_batch_shares_one_rotation_and_flip(cloud, rng):
+    config = AugmentConfig(**{**OFF, 'batch_yaw_deg': 5.0, 'flip_x': 0.25, 'flip_y': 0.25})
+    first, second = augment_batch([cloud, cloud], config, rng)
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, cloud)
+
+
+def test_flip_shares_and_rotation_limit():
+    config = AugmentConfig()
+    matrices = np.array(
+        [augment.draw_batch_matrix(config, np.random.default_rng(s)) for s in range(800)]
+    )
+    gram = matrices @ matrices.transpose(0, 2, 1)
+    np.testing.assert_allclose(gram, np.broadcast_to(np.eye(3), gram.shape), atol=1e-5)
+    flip_x = (matrices[:, 0, 0] < 0).mean()
+    flip_y = (matrices[:, 1, 1] < 0).mean()
+    assert flip_x == pytest.approx(0.25, abs=0.05)
+    assert flip_y == pytest.approx(0.25, abs=0.05)
+    assert not ((matrices[:, 0, 0] < 0) & (matrices[:, 1, 1] < 0)).any()
+    assert np.abs(matrices[:, 0, 1]).max() <= np.sin(np.radians(5)) + 1e-6
+
+
+@pytest.mark.parametrize('removed', ['zero', 'delete'])
+@pytest.mark.parametrize('count', [0, 1, 2])
+def test_tiny_clouds_survive(count, removed, rng):
+    points = np.ones((count, 3), dtype=np.float32)
+    config = AugmentConfig(removed=removed, block_probability=1.0, sector_probability=1.0)
+    assert augment_cloud(points, config, rng).shape[1] == 3

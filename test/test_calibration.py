@@ -1,0 +1,144 @@
+"""Calibration: a falling, honest probability of distance, and gates that keep their precision."""
+
+import json
+
+from lpr_training.calibration import (
+    _by_distance,
+    _pool,
+    distance_at_precision,
+    fit_calibration,
+    matched_pairs,
+)
+import numpy as np
+import pytest
+from scipy.optimize import isotonic_regression
+
+from lpr_ros.core.calibration import Calibration
+from lpr_ros.core.errors import ConfigError, DatasetError
+
+
+def make_pairs(seed=0, count=4000):
+    rng = np.random.default_rng(seed)
+    distances = rng.uniform(0, 2, count)
+    return distances, rng.random(count) < true_probability(distances)
+
+
+def true_probability(distances):
+    return 1 / (1 + np.exp(8 * (distances - 0.9)))
+
+
+def test_probability_falls_and_is_close_to_the_truth():
+    table = fit_calibration(*make_pairs())
+    grid = np.linspace(0, 2.5, 300)
+    fitted = table.probability_of(grid)
+    assert (np.diff(fitted) <= 0).all()
+    error = np.abs(fitted - true_probability(grid))[grid < 2]
+    assert error.mean() < 0.02
+    assert error.max() < 0.15
+    assert len(table.distances) <= 32
+    assert (table.pairs, table.radius_m) == (4000, 5.0)
+
+
+def test_claimed_probabilities_come_true_on_new_pairs():
+    table = fit_calibration(*make_pairs(0))
+    distances, is_same = make_pairs(1)
+    claimed = table.probability_of(distances)
+    for low in (0.0, 0.2, 0.5, 0.8):
+        chosen = (claimed >= low) & (claimed < low + 0.2)
+        assert is_same[chosen].mean() == pytest.approx(claimed[chosen].mean(), abs=0.06)
+
+
+def test_pooling_equals_isotonic_regression():
+    distances, is_same = make_pairs(2, 300)
+    blocks = _by_distance(distances, is_same)
+    order = np.argsort(distances)
+    expected = isotonic_regression(is_same[order].astype(float), increasing=False).x
+    levels = np.unique(expected)[::-1]
+    counts = [(expected == level).sum() for level in levels]
+    pooled = _pool(blocks, lambda b: b.same / b.pairs)
+    np.testing.assert_allclose([b.same / b.pairs for b in pooled], levels)
+    assert [b.pairs for b in pooled] == counts
+
+
+def test_few_pairs_never_claim_certainty():
+    table = fit_calibration(np.array([0.1, 0.2, 0.9]), np.array([True, True, False]))
+    assert table.probability(0.15) == pytest.approx(3 / 4)
+    assert table.probability(0.9) == pytest.approx(1 / 3)
+    assert table.probability(99.0) == pytest.approx(1 / 3)
+
+
+def test_precision_gates_by_hand():
+    distances = np.arange(10) / 10
+    is_same = np.array([1, 1, 1, 0, 1, 1, 1, 1, 1, 0], dtype=bool)
+    assert distance_at_precision(distances, is_same, 0.99) == pytest.approx(0.2)
+    assert distance_at_precision(distances, is_same, 0.85) == pytest.approx(0.8)
+    assert distance_at_precision(distances, is_same, 0.5) == pytest.approx(0.9)
+    assert distance_at_precision(distances, ~is_same, 0.5) == 0.0
+
+
+def test_ties_are_accepted_or_refused_together():
+    distances = np.array([0.1, 0.2, 0.2, 0.2])
+    is_same = np.array([True, True, False, False])
+    assert distance_at_precision(distances, is_same, 0.99) == pytest.approx(0.1)
+
+
+def test_gates_nest():
+    table = fit_calibration(*make_pairs())
+    assert (
+        0
+        <= table.distance_at_999_permille
+        <= table.distance_at_99_percent
+        <= table.distance_at_90_percent
+    )
+
+
+@pytest.mark.parametrize('probability', [0.01, 0.3, 0.5, 0.77, 0.95, 0.999])
+def test_gate_is_the_inverse_of_the_probability(probability):
+    table = fit_calibration(*make_pairs())
+    gate = table.distance_for(probability)
+    grid = np.linspace(0, 3, 1000)
+    np.testing.assert_array_equal(
+        grid <= gate + 1e-9, table.probability_of(grid) >= probability - 1e-9
+    )
+
+
+def test_round_trip_through_json():
+    table = fit_calibration(*make_pairs())
+    assert Calibration.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+
+
+@pytest.mark.parametrize(
+    ('distances', 'probabilities'),
+    [((0.0, 1.0), (0.5,)), ((1.0, 0.0), (0.9, 0.1)), ((0.0, 1.0), (0.1, 0.9)), ((), ())],
+)
+def test_tables_that_do_not_fall_are_refused(distances, probabilities):
+    with pytest.raises(ConfigError, match='Calibration'):
+        Calibration(distances=distances, probabilities=probabilities)
+
+
+def test_bad_pairs_are_refused():
+    with pytest.raises(DatasetError, match='0 distances'):
+        fit_calibration(np.zeros(0), np.zeros(0, dtype=bool))
+    with pytest.raises(DatasetError, match='not finite'):
+        fit_calibration(np.array([np.nan]), np.array([True]))
+
+
+def test_matched_pairs_label_by_ground_distance():
+    database = np.array([[0.0], [1.0]])
+    distances, is_same = matched_pairs(
+        np.array([[0.1], [0.9]]),
+        database,
+        np.array([[0.0, 0], [0, 0]]),
+        np.array([[5.0, 0], [6, 0]]),
+    )
+    np.testing.assert_allclose(distances, [0.1, 0.1])
+    assert is_same.tolist() == [True, False]
+
+
+def test_gate_by_hand():
+    table = Calibration(distances=(0.0, 1.0, 2.0), probabilities=(0.9, 0.9, 0.1))
+    assert table.distance_for(0.9) == pytest.approx(1.0)
+    assert table.distance_for(0.5) == pytest.approx(1.5)
+    assert table.distance_for(0.95) == -1.0
+    assert table.distance_for(0.05) == float('inf')
+    assert table.probability(1.5) == pytest.approx(0.5)

@@ -1,0 +1,259 @@
+"""Protocols: pairs of runs and drives against their past, by hand and against slow loops."""
+
+import json
+from pathlib import Path
+
+from lpr_training.protocols import (
+    Run,
+    evaluate_oxford,
+    evaluate_runs,
+    evaluate_sequence,
+    evaluate_wild_places_inter,
+    evaluate_wild_places_intra,
+    exclude_recent,
+    score_sequence,
+)
+from lpr_training.protocols.runs import evaluate_pair
+import numpy as np
+import pytest
+
+from lpr_ros.core.errors import DatasetError
+
+OXFORD = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'protocol_oxford.npz'
+SECOND = 1_000_000_000
+
+
+def make_runs(seed=0, count=3, length=130, noise=15.0):
+    rng = np.random.default_rng(seed)
+    runs = []
+    for i in range(count):
+        positions = rng.uniform(0, 400, (length + 10 * i, 2))
+        descriptors = positions + rng.normal(0, noise, positions.shape)
+        runs.append(Run(f'run{i}', descriptors, positions, rng.random(len(positions)) < 0.5))
+    return runs
+
+
+def slow_pair(database, query, radius):
+    """Loop over queries as the benchmark's script does."""
+    first_hits, one_percent, reciprocal, skipped = np.zeros(25), 0, [], 0
+    cutoff = max(round(len(database.descriptors) / 100), 1)
+    for q in np.flatnonzero(query.is_query):
+        apart = np.linalg.norm(database.positions - query.positions[q], axis=1)
+        true = set(np.flatnonzero(apart <= radius))
+        if not true:
+            skipped += 1
+            continue
+        order = np.argsort(np.linalg.norm(database.descriptors - query.descriptors[q], axis=1))
+        ranks = [r for r, j in enumerate(order[:25]) if j in true]
+        reciprocal.append(1 / (ranks[0] + 1) if ranks else 0.0)
+        if ranks:
+            first_hits[ranks[0]] += 1
+            one_percent += ranks[0] < cutoff
+    asked = len(reciprocal)
+    return np.cumsum(first_hits) / asked, one_percent / asked, reciprocal, skipped
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_pair_equals_the_slow_loop(seed):
+    database, query = make_runs(seed)[:2]
+    result = evaluate_pair(database, query, 25.0)
+    recall, one_percent, reciprocal, skipped = slow_pair(database, query, 25.0)
+    np.testing.assert_allclose(result.recall, recall)
+    assert result.recall_at_one_percent == pytest.approx(one_percent)
+    assert result.mrr == pytest.approx(np.mean(reciprocal))
+    assert result.mrr_official == pytest.approx(np.mean([r for r in reciprocal if r > 0]))
+    assert (result.queries, result.queries_skipped) == (len(reciprocal), skipped)
+    assert skipped > 0
+
+
+def test_runs_average_pairs_without_weights():
+    runs = make_runs(1)
+    result = evaluate_oxford(runs)
+    pairs = [slow_pair(a, b, 25.0) for a in runs for b in runs if a is not b]
+    assert result.pairs == 6
+    np.testing.assert_allclose(result.recall, np.mean([p[0] for p in pairs], axis=0))
+    assert result.recall_at_one_percent == pytest.approx(np.mean([p[1] for p in pairs]))
+    assert result.recall_at_1 == result.recall[0]
+    assert result.map_curve[0] == pytest.approx(result.recall_at_1)  # MAP@1 is recall@1
+    written = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert written['details'][0]['database'] == 'run0'
+
+
+def test_wild_places_radius_is_three_metres():
+    positions = np.array([[0.0, 0], [100, 0]])
+    there = Run('a', positions, positions, np.ones(2, dtype=bool))
+    near = Run('b', positions, np.array([[2.9, 0], [103.1, 0]]), np.ones(2, dtype=bool))
+    result = evaluate_wild_places_inter([there, near])
+    assert result.queries == 2  # one per direction: the other two are 3.1 m off
+    assert result.mrr == result.mrr_official == 1.0
+
+
+def test_pair_without_true_neighbours_is_left_out_of_the_mean():
+    a, b = make_runs(2, count=2)
+    far = Run('far', b.descriptors, b.positions + 1e5, b.is_query)
+    assert evaluate_runs([a, b, far], 25.0).pairs_skipped == 4
+    np.testing.assert_allclose(
+        evaluate_runs([a, b, far], 25.0).recall, evaluate_runs([a, b], 25.0).recall
+    )
+    with pytest.raises(DatasetError, match='no query'):
+        evaluate_runs([a, far], 25.0)
+    with pytest.raises(DatasetError, match='two runs'):
+        evaluate_runs([a], 25.0)
+
+
+def test_small_database_still_has_25_recalls():
+    a, b = make_runs(3, count=2)
+    small = Run('small', a.descriptors[:7], a.positions[:7], a.is_query[:7])
+    assert evaluate_pair(small, b, 100.0).recall.shape == (25,)
+
+
+@pytest.mark.skipif(not OXFORD.exists(), reason=f'{OXFORD} is not here')
+def test_real_oxford_sets():
+    """506 pairs, and every pair evaluates exactly the queries of the published sets."""
+    with np.load(OXFORD) as data:
+        database, queries, truth = data['database'], data['queries'], data['true_neighbours']
+    asking = {tuple(row) for row in queries.tolist()}
+    is_query = np.array([tuple(row) in asking for row in database.tolist()])
+    rows = [database[:, 0] == r for r in np.unique(database[:, 0])]
+    runs = [
+        Run(str(i), database[row, 1:], database[row, 1:], is_query[row])
+        for i, row in enumerate(rows)
+    ]
+    result = evaluate_oxford(runs)
+    expected = np.unique(truth[:, :2], axis=0)
+    expected = expected[queries[expected[:, 0], 0].astype(int) != expected[:, 1]]
+    assert result.pairs == 506
+    assert result.queries == len(expected)
+    assert result.recall_at_1 == 1.0
+
+
+def test_windows_are_half_open_and_exact():
+    positions = np.array([[0.0, 0], [1, 0], [3, 0], [3, 0], [7, 0]])
+    assert exclude_recent('frames', 2, positions).tolist() == [0, 0, 1, 2, 3]
+    stamps = np.array([0, 1, 3, 3, 7]) * SECOND
+    assert exclude_recent('time', 3.0, positions, stamps).tolist() == [0, 0, 1, 1, 4]
+    assert exclude_recent('distance', 3.0, positions).tolist() == [0, 0, 1, 1, 4]
+    assert exclude_recent('frames', 0, positions).tolist() == [0, 1, 2, 3, 4]  # never itself
+
+
+def test_bad_windows_are_refused():
+    positions = np.zeros((3, 2))
+    with pytest.raises(DatasetError, match='backwards after frame 1'):
+        exclude_recent('time', 1.0, positions, np.array([0, 5, 4]))
+    with pytest.raises(DatasetError, match='needs 3 stamps, got none'):
+        exclude_recent('time', 1.0, positions)
+    with pytest.raises(DatasetError, match='by one of'):
+        exclude_recent('laps', 1.0, positions)
+
+
+def make_drive(seed=0, count=400):
+    """Two and a half noisy laps, with a descriptor that mostly knows the place."""
+    rng = np.random.default_rng(seed)
+    angle = np.linspace(0, 5 * np.pi, count)
+    positions = 60 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    positions += rng.normal(0, 1, positions.shape)
+    descriptors = positions / 300 + rng.normal(0, 0.03, positions.shape)
+    stamps = (np.arange(count) * 5 + rng.integers(0, 3, count)) * SECOND
+    return descriptors, positions, stamps
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_sequence_equals_the_slow_loop(seed):
+    descriptors, positions, _ = make_drive(seed)
+    result = evaluate_sequence(
+        descriptors, positions, exclude_recent('frames', 50, positions), 4.0
+    )
+    rows = []
+    for q in range(50, len(positions)):
+        past = np.arange(q - 50 + 1)
+        apart = np.linalg.norm(positions[past] - positions[q], axis=1)
+        unlike = np.linalg.norm(descriptors[past] - descriptors[q], axis=1)
+        rows.append((unlike.min(), apart[unlike.argmin()] <= 4, (apart <= 4).any()))
+    unlike, right, again = map(np.array, zip(*rows, strict=True))
+    assert (result.queries, result.revisits) == (len(rows), again.sum())
+    assert result.recall_at_1 == pytest.approx(right.sum() / again.sum())
+    f1 = {
+        t: 2 * (right & (unlike <= t)).sum() / ((unlike <= t).sum() + again.sum()) for t in unlike
+    }
+    assert result.f1_max == pytest.approx(max(f1.values()))
+    claimed = result.match_distances < result.threshold_at_f1_max
+    assert 2 * (right & claimed).sum() / (claimed.sum() + again.sum()) == pytest.approx(
+        result.f1_max
+    )
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_sequence_by_hand_with_foreign_matches():
+    positions = np.array([[0.0, 0], [50, 0], [100, 0], [1, 0], [51, 0], [300, 0]])
+    ends = np.array([0, 0, 0, 2, 2, 2])
+    matches, distances = np.array([-1, -1, -1, 0, 0, 1]), np.array([9, 9, 9, 0.1, 0.3, 0.2])
+    result = score_sequence(matches, distances, positions, ends, 4.0)
+    assert result.is_correct.tolist() == [True, False, False]
+    assert result.is_revisit.tolist() == [True, True, False]
+    assert result.recall_at_1 == 0.5
+    assert result.recall_at_full_precision == 0.5
+    assert result.f1_max == pytest.approx(2 * 1 / (1 + 2))
+
+
+def test_sequence_without_revisits():
+    positions = np.arange(20.0)[:, None] * [100, 0]
+    result = evaluate_sequence(positions, positions, exclude_recent('frames', 5, positions), 4.0)
+    assert result.revisits == 0
+    assert result.f1_max == 0.0
+    assert result.to_dict()['recall_at_1'] is None
+
+
+def slow_intra(descriptors, positions, stamps_s, official):
+    """The published script's loop, its off-by-one included when asked for."""
+    thresholds = np.linspace(0, 1, 1000)
+    tp, fp, fn, tn = np.zeros((4, 1000), dtype=int)
+    revisits = correct = 0
+    for q in range(len(stamps_s)):
+        if stamps_s[q] - stamps_s[0] < 600:
+            continue
+        tt = next(i for i in range(len(stamps_s)) if stamps_s[i] > stamps_s[q] - 600)
+        past = np.arange(tt + 1 if official else tt)
+        apart = np.linalg.norm(positions[past] - positions[q], axis=1)
+        unlike = np.linalg.norm(descriptors[past] - descriptors[q], axis=1)
+        again, right = (apart < 3).any(), apart[unlike.argmin()] < 3
+        revisits, correct = revisits + again, correct + right
+        for i, threshold in enumerate(thresholds):
+            if unlike.min() < threshold:
+                tp[i], fp[i] = tp[i] + right, fp[i] + (not right)
+            else:
+                fn[i], tn[i] = fn[i] + again, tn[i] + (not again)
+    f1 = [2 * a / (2 * a + b + c) for a, b, c in zip(tp, fp, fn, strict=True) if a > 0]
+    return tp, fp, fn, tn, max(f1), correct / revisits
+
+
+@pytest.mark.parametrize('official', [False, True])
+def test_wild_places_intra_equals_the_script(official):
+    descriptors, positions, stamps = make_drive(4, 300)
+    result = evaluate_wild_places_intra(descriptors, positions, stamps, official_window=official)
+    tp, fp, fn, tn, f1, recall = slow_intra(descriptors, positions, stamps / SECOND, official)
+    for name, expected in (('tp', tp), ('fp', fp), ('fn', fn), ('tn', tn)):
+        np.testing.assert_array_equal(getattr(result.counts, name), expected)
+    assert result.f1_max == pytest.approx(f1)
+    assert result.recall_at_1 == pytest.approx(recall)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_official_window_admits_one_frame_too_recent():
+    positions = np.array([[500.0, 0], [0, 0], [0, 0]])
+    stamps = np.array([0, 500, 600]) * SECOND
+    descriptors = np.array([[0.9], [0.0], [0.0]])
+
+    def revisits(official):
+        return evaluate_wild_places_intra(
+            descriptors, positions, stamps, official_window=official
+        ).revisits
+
+    assert (revisits(False), revisits(True)) == (0, 1)
+
+
+def test_intra_radius_is_strict():
+    positions = np.array([[0.0, 0], [3, 0], [2.999, 0]])
+    stamps = np.array([0, 600, 700]) * SECOND
+    result = evaluate_wild_places_intra(np.zeros((3, 1)), positions, stamps)
+    assert (result.queries, result.revisits) == (2, 1)
+    assert result.recall_at_1 == 1.0

@@ -1,0 +1,117 @@
+"""The batch sampler: pairs of positives, every place at most once unless it must, exact resume."""
+
+import json
+
+from lpr_training.sampling import PairBatchSampler, plan_epoch
+import numpy as np
+import pytest
+
+
+def line_positives(count, reach=2):
+    everyone = np.arange(count)
+    return [everyone[(np.abs(everyone - i) <= reach) & (everyone != i)] for i in everyone]
+
+
+def test_batches_are_pairs_of_positives():
+    positives = line_positives(101)
+    for batch in plan_epoch(positives, 16, np.random.default_rng(0)):
+        assert 4 <= len(batch) <= 16
+        for element, partner in batch.reshape(-1, 2):
+            assert partner in positives[element]
+
+
+def test_every_place_is_used_and_only_leftovers_repeat():
+    positives = line_positives(101)
+    batches = plan_epoch(positives, 16, np.random.default_rng(0))
+    assert [len(b) for b in batches[:-1]] == [16] * (len(batches) - 1)
+    used, counts = np.unique(np.concatenate(batches), return_counts=True)
+    assert len(used) >= 101 - 3  # a last batch of under four may be dropped
+    firsts = np.concatenate(batches)[0::2]
+    assert len(np.unique(firsts)) == len(firsts)
+    assert (counts > 1).sum() < 30
+
+
+def test_partner_repeats_when_no_unused_positive_is_left():
+    positives = [np.array([1]), np.array([0]), np.array([0]), np.array([0])]
+    flat = np.concatenate(plan_epoch(positives, 8, np.random.default_rng(0)))
+    assert sorted(set(flat)) == [0, 1, 2, 3]
+    assert (flat == 0).sum() >= 2
+
+
+def test_places_without_positives_are_left_out():
+    positives = [*line_positives(20), *[np.array([], dtype=int)] * 5]
+    used = np.concatenate(plan_epoch(positives, 8, np.random.default_rng(0)))
+    assert used.max() < 20
+
+
+def test_short_last_batch_is_dropped_below_four():
+    positives = [np.array([i ^ 1]) for i in range(10)]  # five disjoint pairs
+    sizes = [len(b) for b in plan_epoch(positives, 4, np.random.default_rng(0))]
+    assert sizes == [4, 4]
+    sizes = [len(b) for b in plan_epoch(positives, 6, np.random.default_rng(0))]
+    assert sizes == [6, 4]
+
+
+def test_epochs_differ_and_length_is_exact():
+    sampler = PairBatchSampler(line_positives(60), 8, np.random.default_rng(1))
+    expected = len(sampler)
+    first = list(sampler)
+    assert len(first) == expected
+    assert first != list(sampler)
+
+
+@pytest.mark.parametrize('taken', [0, 1, 3, 'all'])
+def test_resume_continues_exactly(taken):
+    def make(seed):
+        return PairBatchSampler(line_positives(60), 8, np.random.default_rng(seed))
+
+    reference = make(3)
+    epochs = [list(reference) for _ in range(3)]
+    sampler = make(3)
+    list(sampler)
+    taken = len(epochs[1]) if taken == 'all' else taken
+    running = iter(sampler)
+    for _ in range(taken):
+        next(running)
+    state = json.loads(json.dumps(sampler.state_dict()))
+    resumed = make(99)
+    resumed.load_state_dict(state)
+    rest = list(resumed)
+    if taken == len(epochs[1]):
+        assert rest == epochs[2]
+    else:
+        assert rest == epochs[1][taken:]
+        assert list(resumed) == epochs[2]
+
+
+def test_asking_for_the_length_or_state_changes_nothing():
+    plain = PairBatchSampler(line_positives(30), 8, np.random.default_rng(5))
+    asked = PairBatchSampler(line_positives(30), 8, np.random.default_rng(5))
+    len(asked), asked.state_dict(), asked.set_batch_size(8)
+    assert list(plain) == list(asked)
+
+
+def test_growing_batch_only_between_epochs():
+    sampler = PairBatchSampler(line_positives(60), 8, np.random.default_rng(5))
+    next(iter(sampler))
+    with pytest.raises(ValueError, match='1 batches into'):
+        sampler.set_batch_size(16)
+    list(sampler)
+    sampler.set_batch_size(16)
+    assert len(next(iter(sampler))) == 16
+
+
+def test_useless_input_is_refused():
+    with pytest.raises(ValueError, match='at least 4'):
+        PairBatchSampler(line_positives(9), 2, np.random.default_rng(0))
+    with pytest.raises(ValueError, match='none of the 3'):
+        PairBatchSampler([np.array([], dtype=int)] * 3, 8, np.random.default_rng(0))
+
+
+def test_unused_partners_come_first():
+    """In cliques of four nobody is left alone, so nobody is ever drawn twice."""
+    cliques = np.arange(80).reshape(20, 4)
+    positives = [clique[clique != i] for clique in cliques for i in clique]
+    for seed in range(5):
+        flat = np.concatenate(plan_epoch(positives, 16, np.random.default_rng(seed)))
+        assert sorted(flat) == list(range(80))

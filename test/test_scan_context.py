@@ -1,0 +1,157 @@
+"""Scan Context: bins, yaw invariance of the distance, yaw recovery, and the two searches."""
+
+from pathlib import Path
+
+from lpr_training.protocols import exclude_recent
+from lpr_training.scan_context import (
+    ScanContextConfig,
+    compare,
+    describe,
+    lift_counts,
+    match_before,
+    rank,
+    ring_keys,
+)
+import numpy as np
+import pytest
+
+CONFIG = ScanContextConfig()
+SECTOR = 2 * np.pi / CONFIG.sectors
+DRIVE = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'kitti_bev_05.npz'
+
+
+def make_cloud(seed, count=6000):
+    """Walls and poles of random height around the sensor."""
+    rng = np.random.default_rng(seed)
+    wall = rng.choice(90, count)
+    angle = wall * (2 * np.pi / 90) + rng.normal(0, 0.01, count)
+    radius = rng.uniform(5, 75, 90)[wall] + rng.normal(0, 2, count)
+    height = rng.uniform(0, 6, 90)[wall] * rng.random(count)
+    points = np.stack([radius * np.cos(angle), radius * np.sin(angle), height - 1.5], axis=1)
+    return points.astype(np.float32)
+
+
+def turned(points, angle):
+    c, s = np.cos(angle), np.sin(angle)
+    return points @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]], dtype=np.float32)
+
+
+def test_bins_by_hand():
+    points = np.array(
+        [
+            [10.0, 0.1, 1],
+            [10.0, 0.2, 3],
+            [0, 10.1, -1],
+            [-0.1, -79, 0],
+            [80.1, 0, 9],
+            [5, -1e-9, 2],
+        ]
+    )
+    context = describe(points, CONFIG)
+    expected = np.zeros((20, 60))
+    expected[2, 0] = 5  # the greater of two, 2 m above the sensor's origin
+    expected[2, 14] = expected[2, 15] = 0
+    expected[2, 15] = 1
+    expected[19, 44] = 2
+    expected[1, describe(points[5:], CONFIG)[1].argmax()] = 4
+    np.testing.assert_allclose(context, expected)
+
+
+def test_heights_below_the_floor_and_empty_clouds_are_zero():
+    assert describe(np.zeros((0, 3)), CONFIG).sum() == 0
+    assert describe(np.array([[5.0, 5, -9]]), CONFIG).sum() == 0
+
+
+def test_points_at_infinity_and_edges_of_the_grid():
+    wild = np.array([[np.nan, 1, 1], [np.inf, 1, 1], [-1e30, 1, 1], [80, 0, 1]])
+    assert describe(wild, CONFIG).sum() == 0
+    edge = np.array([[np.nextafter(np.float32(80), np.float32(0)), 0, 1], [79.999, -1e-12, 1]])
+    context = describe(edge, CONFIG)
+    assert context[19].max() == 3
+    assert context.sum() <= 6
+
+
+@pytest.mark.parametrize('columns', [0, 1, 17, -20])
+def test_turning_shifts_columns_and_nothing_else(columns):
+    # half a sector keeps every point away from the edges of its bin
+    rng = np.random.default_rng(0)
+    angle = (rng.integers(0, 60, 500) + 0.5) * SECTOR
+    radius = rng.integers(0, 20, 500) * 4 + 2.0
+    points = np.stack([radius * np.cos(angle), radius * np.sin(angle), rng.random(500)], axis=1)
+    first = describe(points, CONFIG)
+    second = describe(turned(points.astype(np.float32), columns * SECTOR), CONFIG)
+    np.testing.assert_allclose(second, np.roll(first, columns, axis=1), atol=1e-6)
+    np.testing.assert_allclose(ring_keys(first), ring_keys(second), rtol=1e-5)
+    distance, yaw = compare(first, second[None])
+    assert distance[0] == pytest.approx(0, abs=1e-5)
+    assert yaw[0] == pytest.approx(columns * SECTOR, abs=1e-6)  # p_match = Rz(yaw) p_query
+
+
+def test_distance_equals_the_slow_definition():
+    query, candidate = describe(make_cloud(1), CONFIG), describe(make_cloud(2), CONFIG)
+    query[:, 5:9] = 0  # empty columns are left out of the mean
+    best = 2.0
+    for shift in range(60):
+        terms = []
+        for j in range(60):
+            a, b = query[:, j], candidate[:, (j + shift) % 60]
+            if a.any() and b.any():
+                terms.append(1 - a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+        best = min(best, np.mean(terms))
+    distance, _ = compare(query, np.stack([candidate, query]))
+    assert distance[0] == pytest.approx(best, abs=1e-5)
+    assert distance[1] == pytest.approx(0, abs=1e-5)
+
+
+def test_nothing_in_common_is_distance_one():
+    empty = np.zeros((20, 60), dtype=np.float32)
+    distance, _ = compare(describe(make_cloud(0), CONFIG), empty[None])
+    assert distance[0] == 1.0
+
+
+def test_place_is_found_again_from_any_heading():
+    clouds = [make_cloud(seed) for seed in range(30)]
+    database = np.stack([describe(cloud, CONFIG) for cloud in clouds])
+    rng = np.random.default_rng(5)
+    queries = np.stack([describe(turned(c, rng.uniform(0, 6)), CONFIG) for c in clouds])
+    indices, distances = rank(queries, database, CONFIG)
+    assert indices.shape == (30, 10)
+    assert (indices[:, 0] == np.arange(30)).mean() > 0.95
+    assert (np.diff(distances, axis=1) >= 0).all()
+
+
+def test_search_of_the_past_equals_ranking_the_prefix():
+    contexts = np.stack([describe(make_cloud(seed % 7), CONFIG) for seed in range(25)])
+    ends = exclude_recent('frames', 5, np.zeros((25, 2)))
+    indices, distances, _ = match_before(contexts, ends, CONFIG)
+    assert indices[:5].tolist() == [-1] * 5
+    assert np.isinf(distances[:5]).all()
+    for q in range(5, 25):
+        _, expected = rank(contexts[q : q + 1], contexts[: ends[q]], CONFIG)
+        assert distances[q] == pytest.approx(expected[0, 0], abs=1e-6)
+        assert indices[q] < ends[q]
+
+
+def test_bird_eye_tops():
+    counts = np.zeros((5, 5), dtype=np.uint8)
+    counts[0, 2], counts[2, 0] = 3, 1  # ahead, and to the left
+    points = lift_counts(counts, 0.4)
+    np.testing.assert_allclose(points, [[0.8, 0, 1.2], [0, 0.8, 0.4]], atol=1e-6)
+
+
+@pytest.mark.skipif(not DRIVE.exists(), reason=f'{DRIVE} is not here')
+def test_yaw_between_real_scans():
+    """Frames 0 and 1300 on of KITTI 05 pass the same road; headings differ as the poses say."""
+    with np.load(DRIVE) as data:
+        counts, T = data['counts'], data['T_world_sensor']
+    apart = np.linalg.norm(T[1200:, None, :2, 3] - T[None, :1000, :2, 3], axis=2)
+    queries = 1200 + np.argsort(apart.min(axis=1))[:20]
+    matches = apart[queries - 1200].argmin(axis=1)
+    config = ScanContextConfig(max_range_m=30.0, sensor_height_m=0.0)
+    heading = np.arctan2(T[:, 1, 0], T[:, 0, 0])
+    errors = []
+    for q, m in zip(queries, matches, strict=True):
+        query, match = (describe(lift_counts(counts[i]), config) for i in (q, m))
+        _, yaw = compare(query, match[None])
+        errors.append((heading[q] - heading[m] - yaw[0] + np.pi) % (2 * np.pi) - np.pi)
+    assert np.median(np.abs(errors)) < np.radians(3)

@@ -1,0 +1,151 @@
+"""Scan Context, the handcrafted baseline: a polar grid of heights (Kim and Kim, IROS 2018).
+
+A context is (rings, sectors) float32: the greatest height above ground of each bin, 0 if empty.
+Turning the sensor shifts the columns, so contexts are compared at every shift.
+"""
+
+from dataclasses import dataclass
+import math
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.config import Config, option
+
+Context: TypeAlias = NDArray[np.float32]
+
+# Temporaries of this many points stay in the cache: a quarter less time for a full scan.
+CHUNK = 16384
+
+
+@dataclass(frozen=True)
+class ScanContextConfig(Config):
+    """Size of the polar grid and of the search."""
+
+    rings: int = option(20, 'bins along the range', low=1)
+    sectors: int = option(60, 'bins around the sensor', low=1)
+    max_range_m: float = option(80.0, 'points at or beyond this are left out', unit='m', low=0.1)
+    sensor_height_m: float = option(2.0, 'added to z, so that ground is near 0', unit='m')
+    candidates: int = option(10, 'nearest ring keys that are compared in full', low=1)
+
+
+def describe(points: NDArray[np.floating], config: ScanContextConfig) -> Context:
+    """Return the context of points (N, 3), metres, sensor frame."""
+    context = np.zeros((config.rings, config.sectors), dtype=np.float32)
+    for start in range(0, len(points), CHUNK):
+        _raise(context, points[start : start + CHUNK], config.max_range_m, config.sensor_height_m)
+    return context
+
+
+def _raise(
+    context: Context, points: NDArray[np.floating], max_range_m: float, sensor_height_m: float
+) -> None:
+    """Raise the bins of a context to the heights of the points in them."""
+    rings, sectors = context.shape
+    x, y, z = np.ascontiguousarray(points.T, dtype=np.float32)
+    with np.errstate(over='ignore'):
+        radius = np.sqrt(x * x + y * y)
+    turn = np.arctan2(y, x) * (sectors / (2.0 * math.pi))
+    inside = radius < max_range_m  # false for NaN and infinity too
+    ring = (radius[inside] * (rings / max_range_m)).astype(np.int32)
+    sector = np.floor(turn[inside]).astype(np.int32)
+    # Rounding may put the edges of the last ring and of the full turn one bin too far.
+    cell = np.minimum(ring, rings - 1) * sectors + sector % sectors
+    height = (z + np.float32(sensor_height_m))[inside]
+    np.maximum.at(context.reshape(-1), cell, height)
+
+
+def lift_counts(counts: NDArray[np.integer], pixel_m: float = 0.4) -> NDArray[np.float32]:
+    """Return the top of every column of a bird's-eye count image (H, W) as points (N, 3).
+
+    Row 0 is forward (x), column 0 is left (y), the sensor is in the middle; n voxels are n pixels
+    high. Only the tops are needed here: a context keeps the greatest height.
+    """
+    row, column = np.nonzero(counts)
+    middle = (np.array(counts.shape) - 1) / 2
+    tops = [middle[0] - row, middle[1] - column, counts[row, column]]
+    return np.stack(tops, axis=1).astype(np.float32) * np.float32(pixel_m)
+
+
+def ring_keys(contexts: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean height of each ring, (..., R, S) -> (..., R): the same for every yaw."""
+    return contexts.mean(axis=-1)
+
+
+def compare(
+    query: Context, candidates: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Return distance and yaw (K,) of candidates (K, R, S) at the best of all column shifts.
+
+    The distance is the mean of 1 - cosine over the columns that both fill, in [0, 1]; 1 if there
+    is none. The yaw turns query points into the candidate's heading, p_match = Rz(yaw) p_query.
+    """
+    sectors = query.shape[1]
+    q, has_q = _unit_columns(query)
+    c, has_c = _unit_columns(candidates)
+    cosine = np.matmul(q.T, c)  # (K, S, S): every query column with every candidate column
+    both = has_q[:, None] & has_c[:, None, :]
+    columns = np.arange(sectors)
+    shifted = (columns[None, :] + columns[:, None]) % sectors  # [shift, query column]
+    similarity = cosine[:, columns, shifted].sum(axis=2)
+    overlap = both[:, columns, shifted].sum(axis=2)
+    distance = 1.0 - similarity / np.maximum(overlap, 1)
+    shift = distance.argmin(axis=1)
+    best = np.take_along_axis(distance, shift[:, None], axis=1)[:, 0]
+    yaw = (shift * (2.0 * math.pi / sectors) + math.pi) % (2.0 * math.pi) - math.pi
+    return best.astype(np.float32), yaw
+
+
+def rank(
+    queries: NDArray[np.float32], database: NDArray[np.float32], config: ScanContextConfig
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return indices and distances (Q, K) of the candidates by ring key, nearest context first."""
+    keys, query_keys = ring_keys(database), ring_keys(queries)
+    count = min(config.candidates, len(database))
+    indices = np.empty((len(queries), count), dtype=np.int64)
+    distances = np.empty((len(queries), count))
+    for i, query in enumerate(queries):
+        found = _nearest_keys(query_keys[i], keys, count)
+        distance, _ = compare(query, database[found])
+        order = np.argsort(distance, kind='stable')
+        indices[i], distances[i] = found[order], distance[order]
+    return indices, distances
+
+
+def match_before(
+    contexts: NDArray[np.float32], ends: NDArray[np.integer], config: ScanContextConfig
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return index, distance and yaw (N,) of the best context among 0..ends[q] (end excluded).
+
+    A frame without a candidate gets index -1, an infinite distance and yaw 0.
+    """
+    keys = ring_keys(contexts)
+    indices = np.full(len(contexts), -1, dtype=np.int64)
+    distances, yaws = np.full(len(contexts), np.inf), np.zeros(len(contexts))
+    for i in np.flatnonzero(np.asarray(ends) > 0):
+        found = _nearest_keys(keys[i], keys[: ends[i]], config.candidates)
+        distance, yaw = compare(contexts[i], contexts[found])
+        best = distance.argmin()
+        indices[i], distances[i], yaws[i] = found[best], distance[best], yaw[best]
+    return indices, distances, yaws
+
+
+def _nearest_keys(
+    key: NDArray[np.float32], keys: NDArray[np.float32], count: int
+) -> NDArray[np.int64]:
+    """Return the rows of the nearest ring keys, in no order."""
+    squared = np.square(keys - key).sum(axis=1)
+    if len(squared) <= count:
+        return np.arange(len(squared))
+    return np.argpartition(squared, count - 1)[:count]
+
+
+def _unit_columns(
+    contexts: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return columns of length one, and which of them are not empty, (..., S)."""
+    norms = np.sqrt(np.square(contexts).sum(axis=-2, keepdims=True))
+    is_filled = norms > 0
+    columns = np.divide(contexts, norms, out=np.zeros_like(contexts), where=is_filled)
+    return columns, is_filled[..., 0, :]

@@ -2,27 +2,19 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+import struct
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
-from lpr_ros.core.errors import CloudError, DatasetError
-from lpr_ros.core.geometry import Trajectory, pose_from_quaternion
-from lpr_ros.core.pointcloud2 import read_cloud, stamp_ns
-from lpr_ros.core.records import Scan
+from lpr_ros.core.errors import DatasetError
 
-CLOUD_TYPE = 'sensor_msgs/msg/PointCloud2'
-POSE_TYPES = (
-    'nav_msgs/msg/Odometry',
-    'geometry_msgs/msg/PoseWithCovarianceStamped',
-    'geometry_msgs/msg/PoseStamped',
-)
 OnBad = Callable[[DatasetError], None]
+NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -32,6 +24,16 @@ class Topic:
     name: str
     msgtype: str
     count: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where one message is: its number on its topic and its times."""
+
+    index: int
+    log_ns: int  # when it was recorded
+    ordinal: int  # among the messages of the topic recorded at that very time
+    stamp_ns: int  # its header
 
 
 @dataclass(frozen=True)
@@ -83,52 +85,79 @@ class Bag:
             for name, info in sorted(self._reader.topics.items())
         ]
 
-    def messages(
-        self,
-        topic: str,
-        *,
-        start_ns: int | None = None,
-        stop_ns: int | None = None,
-        on_bad: OnBad | None = None,
-    ) -> Iterator[BagMessage]:
-        """Yield the messages of one topic recorded in [start_ns, stop_ns).
+    def messages(self, topic: str, on_bad: OnBad | None = None) -> Iterator[BagMessage]:
+        """Yield the messages of one topic; one that cannot be read goes to on_bad, or raises."""
+        try:
+            for index, (log_ns, raw, msgtype) in enumerate(self._raw(topic)):
+                try:
+                    content = self._decode(topic, index, raw, msgtype)
+                except DatasetError as error:
+                    report(error, on_bad)
+                    continue
+                yield BagMessage(index, log_ns, content)
+        except DatasetError as error:
+            report(error, on_bad)
 
-        A message that cannot be read goes to on_bad, or stops the reading.
-        """
-        for index, log_ns, raw, msgtype in self.raw_messages(topic, start_ns, stop_ns):
-            try:
-                content = self._reader.deserialize(raw, msgtype)
-            except Exception as error:  # as above
-                report(
-                    DatasetError(
-                        f'{self.label}: message {index} of {topic}: expected a {msgtype}: {error}'
-                    ),
-                    on_bad,
-                )
-                continue
-            yield BagMessage(index, log_ns, content)
+    def index(self, topic: str, on_bad: OnBad | None = None) -> list[Entry]:
+        """List the messages of a topic whose type has a header, without decoding them."""
+        entries: list[Entry] = []
+        try:
+            for index, (log_ns, raw, _) in enumerate(self._raw(topic)):
+                same = entries and entries[-1].log_ns == log_ns
+                ordinal = entries[-1].ordinal + 1 if same else 0
+                entries.append(Entry(index, log_ns, ordinal, self._header_stamp_ns(raw)))
+        except DatasetError as error:
+            report(error, on_bad)
+        return entries
 
-    def raw_messages(
+    def read(self, topic: str, entry: Entry) -> BagMessage:
+        """Read one message that `index` listed."""
+        found = islice(self._raw(topic, entry.log_ns, entry.log_ns + 1), entry.ordinal, None)
+        log_ns, raw, msgtype = next(found, (0, b'', ''))
+        return BagMessage(entry.index, log_ns, self._decode(topic, entry.index, raw, msgtype))
+
+    def _raw(
         self, topic: str, start_ns: int | None = None, stop_ns: int | None = None
-    ) -> Iterator[tuple[int, int, bytes, str]]:
-        """Yield (number, record time, bytes, type) without decoding."""
+    ) -> Iterator[tuple[int, bytes, str]]:
+        """Yield (record time, bytes, type) of the messages recorded in [start_ns, stop_ns)."""
         connections = [c for c in self._reader.connections if c.topic == topic]
         if not connections:
             raise DatasetError(
                 f'{self.label}: no topic {topic}; there are {[t.name for t in self.topics]}'
             )
-        index = 0
+        count = 0
+        source = self._reader.messages(connections, start_ns, stop_ns)
+        while True:
+            try:
+                connection, log_ns, raw = next(source)
+            except StopIteration:
+                return
+            except Exception as error:  # as above
+                raise DatasetError(
+                    f'{self.label}: cannot be read beyond message {count} of {topic}: '
+                    f'{error or type(error).__name__}'
+                ) from error
+            yield log_ns, raw, connection.msgtype
+            count += 1
+
+    def _decode(self, topic: str, index: int, raw: bytes, msgtype: str) -> Any:
         try:
-            for connection, log_ns, raw in self._reader.messages(connections, start_ns, stop_ns):
-                yield index, log_ns, raw, connection.msgtype
-                index += 1
-        except GeneratorExit:
-            raise
-        except Exception as error:
+            return self._reader.deserialize(raw, msgtype)
+        except Exception as error:  # as above
             raise DatasetError(
-                f'{self.label}: after message {index} of {topic} the file cannot be read: '
-                f'{error or type(error).__name__}'
+                f'{self.label}: message {index} of {topic}: expected a {msgtype}: {error}'
             ) from error
+
+    def _header_stamp_ns(self, raw: bytes) -> int:
+        """Read the stamp of a leading std_msgs/Header from the bytes of a message."""
+        order = '<'
+        if self._reader.is2:  # CDR: byte 1 tells the order, the stamp follows four bytes
+            order = '<' if raw[1:2] != b'\x00' else '>'
+        try:
+            seconds, part = struct.unpack_from(f'{order}iI', raw, 4)  # ROS 1: after seq
+        except struct.error:
+            return 0  # too short for a header: decoding will say so
+        return int(seconds) * NS_PER_S + int(part)
 
 
 def choose_topic(bag: Bag, types: Iterable[str], what: str, asked: str = '') -> str:
@@ -161,72 +190,6 @@ def _listing(bag: Bag, found: list[Topic], what: str) -> str:
         return f'choose one of the {what} topics: {names}'
     names = ', '.join(f'{t.name} ({t.msgtype})' for t in bag.topics) or 'no topics'
     return f'no {what} topic; the recording has {names}'
-
-
-def read_trajectory(bag: Bag, topic: str, on_bad: OnBad | None = None) -> Trajectory:
-    """Read the poses of an odometry or pose topic, by their header stamps."""
-    stamps: list[int] = []
-    values: list[tuple[float, ...]] = []
-    for message in bag.messages(topic, on_bad=on_bad):
-        pose = message.content.pose
-        pose = getattr(pose, 'pose', pose)  # PoseStamped has one level less
-        p, q = pose.position, pose.orientation
-        row = (p.x, p.y, p.z, q.x, q.y, q.z, q.w)
-        if not np.isfinite(row).all() or np.linalg.norm(row[3:]) < 1e-6:
-            report(
-                DatasetError(
-                    f'{bag.label}: message {message.index} of {topic}: expected a finite pose '
-                    f'and a unit quaternion, got {row}'
-                ),
-                on_bad,
-            )
-            continue
-        stamps.append(stamp_ns(message.content.header))
-        values.append(row)
-    if not stamps:
-        raise DatasetError(f'{bag.label}: expected poses on {topic}, got no message')
-    table = np.array(values)
-    return Trajectory.from_unordered(stamps, pose_from_quaternion(table[:, :3], table[:, 3:]))
-
-
-def read_scans(
-    bag: Bag,
-    topic: str,
-    odometry: Trajectory | None = None,
-    *,
-    T_base_sensor: NDArray[np.float64] | None = None,
-    on_bad: OnBad | None = None,
-) -> Iterator[Scan]:
-    """Yield the scans of a cloud topic, each with the odometry interpolated at its stamp.
-
-    T_base_sensor places the sensor on the body the odometry follows (the same by default). A scan
-    outside the odometry has the pose None.
-    """
-    for message in bag.messages(topic, on_bad=on_bad):
-        scan = decode_scan(bag, topic, message, odometry, T_base_sensor, on_bad)
-        if scan is not None:
-            yield scan
-
-
-def decode_scan(
-    bag: Bag,
-    topic: str,
-    message: BagMessage,
-    odometry: Trajectory | None = None,
-    T_base_sensor: NDArray[np.float64] | None = None,
-    on_bad: OnBad | None = None,
-) -> Scan | None:
-    """Turn one PointCloud2 message into a Scan; None when it was bad and on_bad took it."""
-    try:
-        points = read_cloud(message.content).points
-    except CloudError as error:
-        report(DatasetError(f'{bag.label}: message {message.index} of {topic}: {error}'), on_bad)
-        return None
-    stamp = stamp_ns(message.content.header)
-    T_odom_base = odometry.at(stamp) if odometry is not None else None
-    if T_odom_base is not None and T_base_sensor is not None:
-        T_odom_base = T_odom_base @ T_base_sensor
-    return Scan(points, stamp, T_odom_base)
 
 
 def report(error: DatasetError, on_bad: OnBad | None) -> None:

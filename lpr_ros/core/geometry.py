@@ -93,6 +93,28 @@ class Trajectory:
         return interpolate(self.T[after - 1], self.T[after], (stamp_ns - start) / (end - start))
 
 
+    def sample(
+        self, stamps_ns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Interpolate at many times at once: (M, 4, 4), and (M,) whether the time is covered.
+
+        Poses of times that are not covered are those of the nearest end.
+        """
+        first, last = self.stamps_ns[0], self.stamps_ns[-1]
+        covered: NDArray[np.bool_] = (stamps_ns >= first) & (stamps_ns <= last)
+        # Relative nanoseconds are exact in a float for a hundred days.
+        known = (self.stamps_ns - first).astype(np.float64)
+        wanted = (np.clip(stamps_ns, first, last) - first).astype(np.float64)
+        T = np.tile(np.eye(4), (len(stamps_ns), 1, 1))
+        if len(self) == 1:
+            T[:] = self.T[0]
+            return T, covered
+        T[:, :3, :3] = Slerp(known, Rotation.from_matrix(self.T[:, :3, :3]))(wanted).as_matrix()
+        for axis in range(3):
+            T[:, axis, 3] = np.interp(wanted, known, self.T[:, axis, 3])
+        return T, covered
+
+
 def interpolate(
     T_a_start: NDArray[np.float64], T_a_end: NDArray[np.float64], share: float
 ) -> NDArray[np.float64]:

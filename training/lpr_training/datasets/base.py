@@ -120,6 +120,24 @@ class Subset(PlaceDataset):
         return self._dataset.points(int(self._indices[index]))
 
 
+class Joined(PlaceDataset):
+    """Several datasets one after the other."""
+
+    def __init__(self, datasets: Sequence[PlaceDataset]):
+        super().__init__(
+            PlaceTable.join(
+                [PlaceTable(d.T_world_sensor, d.stamps_ns, d.runs, d.names) for d in datasets]
+            )
+        )
+        self._datasets = list(datasets)
+        self._starts = np.cumsum([0, *(len(d) for d in datasets)])
+
+    def points(self, index: int) -> NDArray[np.float32]:
+        """Read the points from the dataset this place came from."""
+        which = int(np.searchsorted(self._starts, index, side='right')) - 1
+        return self._datasets[which].points(index - int(self._starts[which]))
+
+
 def describe_folder(folder: Path, limit: int = 6) -> str:
     """Say in words what is in a folder, for messages about what is missing."""
     if not folder.exists():

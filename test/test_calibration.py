@@ -9,6 +9,7 @@ from lpr_training.calibration import (
     fit_calibration,
     matched_pairs,
 )
+from lpr_training.metrics import expected_calibration_error
 import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
@@ -46,6 +47,7 @@ def test_claimed_probabilities_come_true_on_new_pairs():
     for low in (0.0, 0.2, 0.5, 0.8):
         chosen = (claimed >= low) & (claimed < low + 0.2)
         assert is_same[chosen].mean() == pytest.approx(claimed[chosen].mean(), abs=0.06)
+    assert expected_calibration_error(claimed, is_same) < 0.02
 
 
 def test_pooling_equals_isotonic_regression():

@@ -257,3 +257,11 @@ def test_intra_radius_is_strict():
     result = evaluate_wild_places_intra(np.zeros((3, 1)), positions, stamps)
     assert (result.queries, result.revisits) == (2, 1)
     assert result.recall_at_1 == 1.0
+
+
+def test_drive_shorter_than_its_window_has_no_queries():
+    positions = np.zeros((5, 2))
+    result = evaluate_sequence(positions, positions, exclude_recent('frames', 9, positions), 4.0)
+    assert result.queries == 0
+    assert result.f1_max == 0.0
+    json.dumps(result.to_dict(), allow_nan=False)

@@ -142,6 +142,18 @@ def sweep_detections(
     return Detections(thresholds, counts.tp, counts.fp, fn, counts.tn)
 
 
+def expected_calibration_error(
+    probabilities: NDArray[np.floating], outcomes: NDArray[np.bool_], bins: int = 10
+) -> float:
+    """Return the mean gap between claimed probability and observed share, weighted by bin."""
+    if len(probabilities) == 0:
+        return math.nan
+    index = np.minimum((np.asarray(probabilities) * bins).astype(np.int64), bins - 1)
+    claimed = np.bincount(index, weights=probabilities, minlength=bins)
+    observed = np.bincount(index, weights=outcomes, minlength=bins)
+    return float(np.abs(claimed - observed).sum() / len(probabilities))
+
+
 def _ratio(
     numerator: NDArray[np.integer], denominator: NDArray[np.integer], empty: float
 ) -> NDArray[np.float64]:

@@ -48,14 +48,16 @@ def exclude_recent(
         raise DatasetError(f'exclusion {amount!r} by {by!r}: expected >= 0 by one of {WINDOWS}')
     frames = np.arange(len(positions))
     if by == 'frames':
-        clock, gap = frames, round(amount)
+        latest, clock = frames - round(amount), frames
     elif by == 'time':
-        clock, gap = check_stamps(stamps_ns, len(positions)), round(amount * 1e9)
+        clock = check_stamps(stamps_ns, len(positions))
+        latest = clock - round(amount * 1e9)
     else:
         steps = ground_distance(positions[1:], positions[:-1])
-        clock, gap = np.concatenate([[0.0], np.cumsum(steps)]), amount
+        clock = np.concatenate([np.zeros(min(len(frames), 1)), np.cumsum(steps)])
+        latest = clock - amount
     # A frame is never its own past, even with nothing excluded.
-    return np.minimum(np.searchsorted(clock, clock - gap, side='right'), frames)
+    return np.minimum(np.searchsorted(clock, latest, side='right'), frames)
 
 
 def check_stamps(stamps_ns: NDArray[np.integer] | None, count: int) -> NDArray[np.int64]:
@@ -91,7 +93,8 @@ def score_sequence(
     """Score top-1 matches (N,) of any descriptor; right within the radius, inclusive."""
     queries = np.flatnonzero(np.asarray(ends) > 0)
     nearest_past = distance_to_past(positions, ends)[queries]
-    matches, distances = np.asarray(matches)[queries], np.asarray(distances)[queries]
+    matches = np.asarray(matches, dtype=np.int64)[queries]
+    distances = np.asarray(distances, dtype=np.float64)[queries]
     apart = ground_distance(positions[queries], positions[matches])
     is_correct = (matches >= 0) & (apart <= radius_m)
     is_revisit = nearest_past <= radius_m

@@ -1,7 +1,5 @@
 """Sparse convolutions against dense ones, kernel maps against brute force, and their limits."""
 
-import itertools
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
@@ -290,8 +288,8 @@ def test_largest_batch_keeps_its_clouds_apart():
         collate([*clouds, clouds[0]])
 
 
-@pytest.mark.parametrize(('axis', 'value'),
-                         list(itertools.product(range(3), [keys.LIMIT, -keys.LIMIT - 1, 2**31 - 1])))
+@pytest.mark.parametrize('axis', [0, 1, 2])
+@pytest.mark.parametrize('value', [keys.LIMIT, -keys.LIMIT - 1, 2**31 - 1])
 def test_voxel_outside_the_grid_is_refused_with_its_value(axis, value):
     bad = np.zeros((2, 3), np.int32)
     bad[1, axis] = value

@@ -26,7 +26,7 @@ def random_scene(rng: np.random.Generator, points: int = 4000) -> NDArray[np.flo
     for centre in rng.uniform(-20.0, 20.0, (6, 2)):
         box = rng.uniform(-1.0, 1.0, (points // 6, 3)) * rng.uniform(1.0, 4.0, 3)
         box[:, rng.integers(2)] = rng.uniform(1.0, 3.0)
-        boxes.append(box + [*centre, 0.5])
+        boxes.append(box + np.array([*centre, 0.5]))
     return np.concatenate([ground, *boxes]).astype(np.float32)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 AXIS_BITS = 17
 LIMIT = 1 << 15  # coordinates lie in [-LIMIT, LIMIT)
-MAX_CLOUDS = 1 << (63 - 3 * AXIS_BITS)
+MAX_CLOUDS = (1 << (63 - 3 * AXIS_BITS)) - 1  # the end of the last cloud must fit, too
 
 _BIAS = 1 << (AXIS_BITS - 1)
 _SPACE_MASK = (1 << (3 * AXIS_BITS)) - 1

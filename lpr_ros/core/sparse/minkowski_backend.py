@@ -60,7 +60,8 @@ def add(x: Any, y: Any) -> Any:
 
 def cloud_mean(x: Any) -> Tensor:
     """Return the mean feature of each cloud, (clouds, C)."""
-    means: Tensor = ME.MinkowskiGlobalAvgPooling()(x).F
+    pooled = ME.MinkowskiGlobalAvgPooling()(x)
+    means: Tensor = pooled.F[pooled.C[:, 0].argsort()]  # its rows come in the order of a hash map
     return means
 
 

@@ -4,7 +4,7 @@ A field is declared once with `option`, which carries its unit, range and descri
 ROS parameters, checkpoints and the documentation are all derived from that declaration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 import math
 from pathlib import Path
@@ -95,6 +95,17 @@ def override(config: T, assignments: Mapping[str, Any]) -> T:
             raise ConfigError(f'unknown key {key!r}; known here: {sorted(node)}')
         node[leaf] = value
     return type(config).from_dict(data)
+
+
+def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """Read command-line overrides: KEY=VALUE, the value as YAML."""
+    assignments = {}
+    for text in texts:
+        key, equals, value = text.partition('=')
+        if not (key and equals):
+            raise ConfigError(f'expected KEY=VALUE, got {text!r}')
+        assignments[key] = yaml.safe_load(value)
+    return assignments
 
 
 def _plain(value: Any) -> Any:

@@ -68,6 +68,11 @@ class BackboneConfig(Config):
     conv0_kernel_size: int = option(5, 'minkfpn: size of the first kernel', choices=(3, 5, 7))
     feature_size: int = option(256, 'minkfpn: channels of the output', low=1, high=4096)
     attention: bool = option(True, 'minkfpn: channel attention (MinkLoc3Dv2) or none (MinkLoc3D)')
+    quarter_turns: bool = option(
+        False,
+        'minkfpn: see the cloud also turned by 90, 180 and 270 degrees and pool all four, which '
+        'makes the descriptor invariant to quarter turns at four times the cost',
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,6 +134,10 @@ class ModelConfig(Config):
             raise ConfigError(
                 f'backbone {self.backbone.kind!r} does not take input {self.input.quantizer!r}; '
                 "pointnet needs 'points', minkfpn one of the voxel quantizers"
+            )
+        if self.backbone.quarter_turns and self.input.quantizer not in ('cartesian', 'bev'):
+            raise ConfigError(
+                f'quarter_turns needs a cartesian or bev grid, got {self.input.quantizer!r}'
             )
 
 

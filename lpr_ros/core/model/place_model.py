@@ -1,5 +1,6 @@
 """Backbone and pooling as one model: a batch of clouds in, descriptors out."""
 
+import torch
 from torch import Tensor, nn
 
 from lpr_ros.core.model.config import BackboneConfig, ModelConfig
@@ -21,9 +22,28 @@ class PlaceModel(nn.Module):
 
     def forward(self, batch: CloudBatch) -> Tensor:
         """Return one descriptor per cloud."""
-        features, counts = self.backbone(batch)
+        if self.config.backbone.quarter_turns:
+            features, counts = self.backbone(with_quarter_turns(batch))
+            counts = [sum(counts[i : i + 4]) for i in range(0, len(counts), 4)]
+        else:
+            features, counts = self.backbone(batch)
         descriptors: Tensor = self.pooling(features.float(), counts)
         return descriptors
+
+
+def with_quarter_turns(batch: CloudBatch) -> CloudBatch:
+    """Return every cloud followed by its turns by 90, 180 and 270 degrees about z.
+
+    Turning points about the origin takes cell y to -1 - y, so the four copies of a cloud are, in
+    another order, the four copies of the turned cloud.
+    """
+    copies = []
+    for cloud in batch.sites.split(list(batch.counts)):
+        for _ in range(4):
+            copies.append(cloud)
+            x, y, z = cloud.unbind(1)
+            cloud = torch.stack([-1 - y, x, z], dim=1)
+    return CloudBatch(torch.cat(copies), tuple(n for n in batch.counts for _ in range(4)))
 
 
 def _build_backbone(config: BackboneConfig, backend: str) -> MinkFPN | PointNet:

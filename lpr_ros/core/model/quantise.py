@@ -9,6 +9,7 @@ from lpr_ros.core.errors import CloudError
 from lpr_ros.core.model.config import InputConfig
 from lpr_ros.core.sparse import keys
 
+BEV_CELL_M = 0.4  # voxels and columns of the public bird's-eye images
 BEV_MAX_COUNT = 10
 
 Points = NDArray[np.floating[Any]]
@@ -21,10 +22,15 @@ def quantise(points: Points, config: InputConfig) -> NDArray[np.generic]:
     if config.quantizer == 'points':
         return points.astype(np.float32, copy=False)
     if config.quantizer == 'bev':
-        return _column_counts(points, config)
+        return _column_cells(points, config)
     if config.quantizer == 'polar':
         points = _to_polar(points)
     return _unique_cells(points, np.asarray(config.step))
+
+
+def lifted(config: InputConfig) -> InputConfig:
+    """Return how to quantise points that are lifted bird's-eye counts already."""
+    return InputConfig(quantizer='cartesian', step=config.step)
 
 
 def lift_columns(columns: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Cells:
@@ -108,14 +114,13 @@ def _unique_cells(points: Points, step: NDArray[np.float64]) -> Cells:
     return (unpacked - keys.LIMIT).astype(np.int32)
 
 
-def _column_counts(points: Points, config: InputConfig) -> Cells:
+def _column_cells(points: Points, config: InputConfig) -> Cells:
     """Count voxels per column and stack as many cells: heights are lost, counts are kept."""
-    step = config.step[0]
     is_published = config.bev_counts == 'published'
     if is_published:
-        per_voxel: NDArray[np.integer[Any]] = _centroid_columns(points, step)
+        per_voxel: NDArray[np.integer[Any]] = _centroid_columns(points, BEV_CELL_M)
     else:
-        per_voxel = _unique_cells(points, np.full(3, step))[:, :2]
+        per_voxel = _unique_cells(points, np.full(3, BEV_CELL_M))[:, :2]
     columns, counts = np.unique(per_voxel, axis=0, return_counts=True)
     if is_published:
         counts = np.minimum(counts - 1, BEV_MAX_COUNT)
@@ -124,7 +129,8 @@ def _column_counts(points: Points, config: InputConfig) -> Cells:
         counts = np.where(counts > 1, np.minimum(counts, BEV_MAX_COUNT), 0)
     if not counts.any():
         raise CloudError('no column with two occupied voxels; expected standing objects')
-    return lift_columns(columns[counts > 0], counts[counts > 0])
+    cells = lift_columns(columns[counts > 0], counts[counts > 0])
+    return _unique_cells((cells + 0.5) * BEV_CELL_M, np.asarray(config.step))
 
 
 def _centroid_columns(points: Points, step: float) -> NDArray[np.int64]:

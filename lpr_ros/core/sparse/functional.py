@@ -7,14 +7,12 @@ import torch
 from torch import Tensor
 import torch.nn.functional as F
 
-from lpr_ros.core.sparse.kernel_map import NeighbourMap, ParentMap, Tile
+from lpr_ros.core.sparse.kernel_map import NeighbourMap, OccupancyMap, ParentMap, Tile
 
 
-def sum_lists(rows: Tensor, order: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
+def sum_lists(rows: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Sum the rows of each list; embedding_bag is torch's vectorised gather-and-sum."""
-    return F.embedding_bag(
-        order, rows, offsets, mode='sum', include_last_offset=True, per_sample_weights=scale
-    )
+    return F.embedding_bag(order, rows, offsets, mode='sum', include_last_offset=True)
 
 
 def _multiply_groups(
@@ -84,39 +82,27 @@ def _accumulate_weight_gradients(
         weight_gradient.addmm_(before.T, after)
 
 
-class ScalarConvolution(torch.autograd.Function):
-    """Odd kernel, stride 1, one input channel: an output is a weighted sum of kernel rows."""
+class OccupancyConvolution(torch.autograd.Function):
+    """Odd kernel, stride 1, on input feature 1 everywhere: a product with the occupancy matrix."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, kernel: Tensor, pairs: NeighbourMap) -> Tensor:
-        """Convolve (N, 1) features, an input without gradient, with a (K, 1, Cout) kernel."""
-        ctx.save_for_backward(features)
-        ctx.pairs, ctx.kernel_shape = pairs, kernel.shape
-        table = kernel[list(pairs.weights), 0]
-        return _join([
-            sum_lists(
-                table,
-                tile.group_of_pair[tile.order],
-                tile.row_offsets,
-                features[tile.inputs[tile.order], 0],
-            )
-            for tile in pairs.tiles
-        ])
+    def forward(ctx: Any, kernel: Tensor, occupancy: OccupancyMap) -> Tensor:
+        """Sum the kernel rows (K, 1, Cout) of every occupied neighbour."""
+        ctx.occupancy, ctx.kernel_shape = occupancy, kernel.shape
+        rows = kernel[:, 0].index_select(0, occupancy.weights)
+        return _join([tile.T.to(kernel.dtype) @ rows for tile in occupancy.tiles])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        """Return the gradient of the kernel: per weight, the sum over its pairs."""
-        (features,) = ctx.saved_tensors
-        pairs: NeighbourMap = ctx.pairs
-        total = gradient.new_zeros(len(pairs.weights), gradient.shape[1])
-        for tile in pairs.tiles:
-            bounds = torch.tensor([0, *tile.sizes]).cumsum(0).to(gradient.device)
-            total += sum_lists(
-                gradient.contiguous(), tile.outputs, bounds, features[tile.inputs, 0]
-            )
+        """Return the gradient of the kernel."""
+        occupancy: OccupancyMap = ctx.occupancy
+        total = gradient.new_zeros(len(occupancy.weights), gradient.shape[1])
+        sizes = [tile.shape[1] for tile in occupancy.tiles]
+        for tile, part in zip(occupancy.tiles, gradient.split(sizes), strict=True):
+            total.addmm_(tile.to(gradient.dtype), part)
         kernel_gradient = gradient.new_empty(ctx.kernel_shape)
-        kernel_gradient[list(pairs.weights), 0] = total
-        return None, kernel_gradient, None
+        kernel_gradient[occupancy.weights, 0] = total
+        return kernel_gradient, None
 
 
 class DownConvolution(torch.autograd.Function):

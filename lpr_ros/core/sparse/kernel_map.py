@@ -40,13 +40,6 @@ class Tile:
         rows = self.stop - self.start
         return _offsets(torch.bincount(self.outputs - self.start, minlength=rows))
 
-    @cached_property
-    def group_of_pair(self) -> Tensor:
-        """(P,) group of each pair."""
-        sizes = torch.tensor(self.sizes, device=self.inputs.device)
-        groups = torch.arange(len(self.sizes), device=self.inputs.device)
-        return groups.repeat_interleave(sizes, output_size=len(self.inputs))
-
 
 @dataclass(frozen=True, eq=False)
 class NeighbourMap:
@@ -54,6 +47,14 @@ class NeighbourMap:
 
     tiles: list[Tile]
     weights: tuple[int, ...]  # kernel index of each group
+
+
+@dataclass(frozen=True, eq=False)
+class OccupancyMap:
+    """Which neighbours of each row are occupied, for the layer that sees occupancy only."""
+
+    tiles: list[Tensor]  # (K, rows) bool each, over ranges of output rows
+    weights: Tensor  # (K,) kernel index of each matrix row
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,21 @@ def build_neighbour_map(keys: Tensor, kernel_size: int) -> NeighbourMap:
     outputs = torch.cat([row, rows, neighbour])
     groups = torch.cat([group, torch.full_like(rows, len(ahead)), group + len(ahead) + 1])
     return NeighbourMap(_split_tiles(len(keys), len(weights), groups, inputs, outputs), weights)
+
+
+def build_occupancy_map(keys: Tensor, kernel_size: int) -> OccupancyMap:
+    """Mark for every row of the sorted keys which cells of a centred cube are occupied."""
+    columns, weights = _half_kernel(kernel_size)
+    ahead = _rows_ahead(keys, columns, kernel_size // 2)
+    rows, half = len(keys), len(ahead)
+    occupied = torch.zeros(len(weights), rows + 1, dtype=torch.bool, device=keys.device)
+    torch.ge(ahead, 0, out=occupied[:half, :rows])
+    occupied[half] = True
+    # Whom a row sees ahead sees it behind; a row that sees nobody writes into the spare column.
+    nobody = torch.full_like(ahead[0, :1], rows)
+    occupied[half + 1 :].scatter_(1, torch.where(ahead >= 0, ahead, nobody), True)
+    order = torch.tensor(weights).to(keys.device, non_blocking=True)
+    return OccupancyMap(list(occupied[:, :rows].split(TILE_ROWS, dim=1)), order)
 
 
 def build_parent_map(keys: Tensor) -> tuple[Tensor, ParentMap]:

@@ -10,8 +10,10 @@ from lpr_ros.core.sparse import keys as key_ops
 from lpr_ros.core.sparse.batch import CloudBatch
 from lpr_ros.core.sparse.kernel_map import (
     NeighbourMap,
+    OccupancyMap,
     ParentMap,
     build_neighbour_map,
+    build_occupancy_map,
     build_parent_map,
 )
 
@@ -24,6 +26,7 @@ class Level:
     clouds: int
     finer: 'Level | None' = None
     _neighbours: dict[int, NeighbourMap] = field(default_factory=dict)
+    _occupancy: dict[int, OccupancyMap] = field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: CloudBatch) -> 'Level':
@@ -38,6 +41,12 @@ class Level:
         if kernel_size not in self._neighbours:
             self._neighbours[kernel_size] = build_neighbour_map(self.keys, kernel_size)
         return self._neighbours[kernel_size]
+
+    def occupancy(self, kernel_size: int) -> OccupancyMap:
+        """Return which cells of an odd kernel are occupied at this level."""
+        if kernel_size not in self._occupancy:
+            self._occupancy[kernel_size] = build_occupancy_map(self.keys, kernel_size)
+        return self._occupancy[kernel_size]
 
     @cached_property
     def coarser(self) -> tuple['Level', ParentMap]:
@@ -62,6 +71,7 @@ class SparseTensor:
 
     features: Tensor  # (N, C)
     level: Level
+    is_occupancy: bool = False  # one feature, 1 everywhere
 
     def with_features(self, features: Tensor) -> 'SparseTensor':
         """Return other features on the same cells."""

@@ -11,13 +11,17 @@ from lpr_ros.core.sparse.batch import CloudBatch
 from lpr_ros.core.sparse.functional import (
     DownConvolution,
     NeighbourConvolution,
-    ScalarConvolution,
+    OccupancyConvolution,
     UpConvolution,
 )
 from lpr_ros.core.sparse.levels import Level, SparseTensor
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+    device = arguments[0].device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        arguments = tuple(a.to(dtype) if isinstance(a, Tensor) else a for a in arguments)
     result: Tensor = function.apply(*arguments)
     return result
 
@@ -47,10 +51,11 @@ class Conv(nn.Module):
         if self.stride == 2:
             coarse, parents = x.level.coarser
             return SparseTensor(_apply(DownConvolution, x.features, self.kernel, parents), coarse)
+        if x.is_occupancy:
+            occupancy = x.level.occupancy(self.kernel_size)
+            return x.with_features(_apply(OccupancyConvolution, self.kernel, occupancy))
         pairs = x.level.neighbours(self.kernel_size)
-        is_scalar_input = x.features.shape[1] == 1 and not x.features.requires_grad
-        function = ScalarConvolution if is_scalar_input else NeighbourConvolution
-        return x.with_features(_apply(function, x.features, self.kernel, pairs))
+        return x.with_features(_apply(NeighbourConvolution, x.features, self.kernel, pairs))
 
 
 class ConvTranspose(nn.Module):
@@ -87,7 +92,7 @@ def tensor(batch: CloudBatch, dtype: torch.dtype = torch.float32) -> SparseTenso
     """Return feature 1 on every voxel of the batch."""
     level = Level.of(batch)
     ones = torch.ones(len(level.keys), 1, dtype=dtype, device=level.keys.device)
-    return SparseTensor(ones, level)
+    return SparseTensor(ones, level, is_occupancy=True)
 
 
 def relu(x: SparseTensor) -> SparseTensor:

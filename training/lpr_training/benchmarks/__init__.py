@@ -1,0 +1,1 @@
+"""What `python training/benchmark.py` measures, one file per subcommand."""

@@ -1,0 +1,185 @@
+"""Training by multistaged backpropagation: any batch size on bounded memory (SPEC B.3).
+
+Every random draw comes from a generator seeded by (seed, epoch, batch), so that resuming after
+an epoch needs no random state and continues exactly.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+import torch
+from torch import Tensor
+
+from lpr_ros.core.errors import CloudError, ConfigError, LprError
+from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.model.place_model import PlaceModel
+from lpr_ros.core.model.quantise import lifted, quantise
+from lpr_ros.core.sparse import CloudBatch, collate
+from lpr_training.augment import augment_cloud, draw_batch_matrix
+from lpr_training.config import TrainConfig
+from lpr_training.datasets.tuples import Ragged
+from lpr_training.losses import build_loss
+from lpr_training.processes import ALONE, Processes
+from lpr_training.sampling import plan_epoch
+from lpr_training.training_data import TrainingData
+
+
+class TrainingError(LprError):
+    """Training cannot go on; the message names the batch."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimiser step reports."""
+
+    batch: int
+    batches: int
+    clouds: int
+    loss: float
+    statistics: dict[str, float]
+
+
+def learning_rate(config: TrainConfig, epoch: int) -> float:
+    """Return the cosine-annealed rate of an epoch, after a linear warm-up (SPEC G.6)."""
+    if epoch < config.warmup_epochs:
+        return config.learning_rate * (epoch + 1) / config.warmup_epochs
+    span = config.epochs + 1 - config.warmup_epochs
+    turn = math.pi * (epoch - config.warmup_epochs) / span
+    low, high = config.min_learning_rate, config.learning_rate
+    return low + (high - low) * (1.0 + math.cos(turn)) / 2.0
+
+
+class Trainer:
+    """Owns model, optimiser and data, and runs one epoch at a time."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: PlaceModel,
+        data: TrainingData,
+        *,
+        device: torch.device,
+        processes: Processes = ALONE,
+    ):
+        self.config = config
+        self.model = model.to(device)
+        self.optimiser = torch.optim.Adam(
+            model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        self._loss = build_loss(config.loss)
+        self._data = data
+        self._positives = [data.tuples.positives[i] for i in range(len(data.tuples))]
+        self._device = device
+        self._input = training_input(config)
+        self._processes = processes
+
+    def run_epoch(self, epoch: int) -> Iterator[Step]:
+        """Train one epoch, yielding after every optimiser step."""
+        self.model.train()
+        for group in self.optimiser.param_groups:
+            group['lr'] = learning_rate(self.config, epoch)
+        rng = np.random.default_rng([self.config.seed, epoch])
+        batches = plan_epoch(self._positives, self.config.batch_size, rng)
+        if not batches:
+            raise TrainingError(
+                f'no batch can be made: {len(self._positives)} places, '
+                f'{sum(map(len, self._positives))} positive pairs; expected at least 2'
+            )
+        for number, batch in enumerate(batches):
+            seed = np.random.SeedSequence([self.config.seed, epoch, number])
+            loss, statistics = self._step(batch, seed)
+            if not math.isfinite(loss):
+                raise TrainingError(
+                    f'loss is {loss} in epoch {epoch}, batch {number} '
+                    f'(places {batch[:4].tolist()}...); the last good checkpoint is kept'
+                )
+            yield Step(number, len(batches), len(batch), loss, statistics)
+
+    def _step(
+        self, batch: NDArray[np.int64], seed: np.random.SeedSequence
+    ) -> tuple[float, dict[str, float]]:
+        chunks = self._prepare(batch, seed)
+        mine = self._processes.share(chunks)
+        with torch.no_grad():
+            embeddings = [self._forward(chunk) for chunk in mine]
+        everyone = self._processes.gather(embeddings, [len(c.counts) for c in chunks])
+        everyone.requires_grad_()
+        positives, negatives = self._masks(batch)
+        loss, statistics = self._loss(everyone, positives, negatives)
+        if not torch.isfinite(loss):
+            return float(loss.detach()), statistics
+        loss.backward()
+        self.optimiser.zero_grad(set_to_none=False)
+        gradients = everyone.grad.split([len(c.counts) for c in chunks])
+        for chunk, gradient in zip(mine, self._processes.share(gradients), strict=True):
+            self._forward(chunk).backward(gradient)
+        self._processes.sum_gradients(self.model)
+        self.optimiser.step()
+        return float(loss.detach()), statistics
+
+    def _forward(self, chunk: CloudBatch) -> Tensor:
+        with torch.autocast(
+            self._device.type, torch.bfloat16, enabled=self.config.mixed_precision
+        ):
+            return self.model(chunk)
+
+    def _prepare(
+        self, batch: NDArray[np.int64], seed: np.random.SeedSequence
+    ) -> list[CloudBatch]:
+        """Augment, quantise and collate; only this process's chunks hold points."""
+        seeds = seed.spawn(len(batch) + 1)
+        turn = draw_batch_matrix(self.config.augment, np.random.default_rng(seeds[-1]))
+        size = self.config.chunk_size
+        chunks = []
+        for number, start in enumerate(range(0, len(batch), size)):
+            indices = batch[start : start + size]
+            if not self._processes.owns(number):
+                chunks.append(CloudBatch(torch.empty(0, 3), (0,) * len(indices)))
+                continue
+            clouds = [
+                self._cloud(int(i), np.random.default_rng(s), turn)
+                for i, s in zip(indices, seeds[start : start + size], strict=True)
+            ]
+            chunks.append(collate(clouds).to(self._device))
+        return chunks
+
+    def _cloud(
+        self, index: int, rng: np.random.Generator, turn: NDArray[np.float32]
+    ) -> NDArray[np.generic]:
+        place = self._data.places[index]
+        points = augment_cloud(place.points, self.config.augment, rng) @ turn.T
+        try:
+            return quantise(points, self._input)
+        except CloudError as error:
+            raise TrainingError(f'{place.run}/{place.name}: {error}') from error
+
+    def _masks(self, batch: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        # A place drawn twice is looked up once and spread over its two columns.
+        places, column = np.unique(batch, return_inverse=True)
+        masks = [
+            torch.from_numpy(_membership(places, rows)[column][:, column]).to(self._device)
+            for rows in (self._data.tuples.positives, self._data.tuples.non_negatives)
+        ]
+        return masks[0], ~masks[1]
+
+
+def _membership(places: NDArray[np.int64], rows: Ragged) -> NDArray[np.bool_]:
+    """Return (n, n): whether place j is in the row of place i; places are ascending."""
+    mask = np.zeros((len(places), len(places)), dtype=bool)
+    for row, place in enumerate(places):
+        mask[row] = np.isin(places, rows[int(place)], assume_unique=True)
+    return mask
+
+
+def training_input(config: TrainConfig) -> InputConfig:
+    """Return how the training clouds are quantised: bird's-eye counts are columns already."""
+    if config.data.source != 'kitti_bev':
+        return config.model.input
+    if config.model.input.quantizer != 'bev':
+        raise ConfigError(
+            f"source 'kitti_bev' needs the quantizer 'bev', got {config.model.input.quantizer!r}"
+        )
+    return lifted(config.model.input)

@@ -1,0 +1,91 @@
+"""A whole training run: epochs, validation, progress, checkpoints."""
+
+from pathlib import Path
+import time
+
+import torch
+from tqdm import tqdm
+
+from lpr_ros.core.model.describer import Describer, choose_device
+from lpr_ros.core.model.place_model import PlaceModel
+from lpr_training.config import TrainConfig
+from lpr_training.engine import Step, Trainer, training_input
+from lpr_training.processes import join_processes
+from lpr_training.run_folder import RunFolder
+from lpr_training.training_data import HeldOut, open_training_data
+from lpr_training.validation import held_out_recall
+
+VALIDATION_STRIDE = 3
+
+
+def fit(
+    config: TrainConfig, data_root: Path, out: Path, *, resume: bool = False, device: str = 'auto'
+) -> RunFolder:
+    """Train, or go on where a run stopped; returns the folder with its history."""
+    processes = join_processes()
+    data = open_training_data(config.data, data_root)
+    torch.manual_seed(config.seed)
+    trainer = Trainer(
+        config, PlaceModel(config.model), data, device=choose_device(device), processes=processes
+    )
+    folder = RunFolder(out, config)
+    first = folder.resume(trainer) if resume else 0
+    if processes.is_first:
+        folder.start()
+    bar = tqdm(
+        initial=first, total=config.epochs, unit='epoch', disable=not processes.is_first
+    )
+    with bar:
+        for epoch in range(first, config.epochs):
+            metrics = _train_epoch(trainer, epoch, bar)
+            if _is_due(config, epoch) and data.held_out is not None:
+                metrics['validation_recall'] = _validate(trainer, data.held_out)
+            if processes.is_first:
+                folder.save(trainer, epoch, metrics)
+            bar.update()
+            bar.set_postfix_str(_summary(metrics, folder.best_recall))
+    return folder
+
+
+def _train_epoch(trainer: Trainer, epoch: int, bar: 'tqdm[None]') -> dict[str, float]:
+    started, clouds = time.perf_counter(), 0
+    steps: list[Step] = []
+    for step in trainer.run_epoch(epoch):
+        steps.append(step)
+        clouds += step.clouds
+        rate = clouds / (time.perf_counter() - started)
+        bar.set_description(f'epoch {epoch}, batch {step.batch + 1}/{step.batches}')
+        bar.set_postfix_str(f'loss {step.loss:.4f}, {rate:.1f} clouds/s')
+    mean = {
+        name: sum(s.statistics[name] * s.clouds for s in steps) / clouds
+        for name in steps[0].statistics
+    }
+    return {
+        'loss': sum(s.loss * s.clouds for s in steps) / clouds,
+        **mean,
+        'learning_rate': trainer.optimiser.param_groups[0]['lr'],
+        'clouds_per_s': clouds / (time.perf_counter() - started),
+    }
+
+
+def _is_due(config: TrainConfig, epoch: int) -> bool:
+    every = config.validate_every
+    return every > 0 and ((epoch + 1) % every == 0 or epoch + 1 == config.epochs)
+
+
+def _validate(trainer: Trainer, held_out: HeldOut) -> float:
+    return held_out_recall(
+        Describer(trainer.model),
+        held_out.places,
+        held_out.is_query,
+        input_config=training_input(trainer.config),
+        gap=trainer.config.data.validation_gap,
+        stride=VALIDATION_STRIDE,
+    )
+
+
+def _summary(metrics: dict[str, float], best: float) -> str:
+    text = f'loss {metrics["loss"]:.4f}, {metrics["clouds_per_s"]:.1f} clouds/s'
+    if 'validation_recall' in metrics:
+        text += f', held-out recall@1 {metrics["validation_recall"]:.3f} (best {best:.3f})'
+    return text

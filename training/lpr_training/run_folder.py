@@ -1,0 +1,142 @@
+"""The folder of a training run: configuration, commit, metrics, checkpoints."""
+
+import csv
+import json
+from pathlib import Path
+import subprocess
+import sys
+from typing import Any
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+import yaml
+
+from lpr_ros.core.errors import CheckpointError
+from lpr_ros.core.files import whole_file
+from lpr_ros.core.model.checkpoint import from_model, save_checkpoint
+from lpr_training.config import TrainConfig
+from lpr_training.engine import Trainer
+from lpr_training.figures.history import plot_history
+
+STATE = 'state.pt'
+LAST = 'last.safetensors'
+BEST = 'best.safetensors'
+METRICS = 'metrics.csv'
+CURVES = ('loss', 'recall_at_1', 'validation_recall', 'learning_rate')
+
+
+class RunFolder:
+    """Writes everything a run leaves behind; each file appears whole or not at all."""
+
+    def __init__(self, path: Path, config: TrainConfig):
+        self.path = Path(path)
+        self._config = config
+        self.history: list[dict[str, float]] = []
+        self.best_recall = float('-inf')
+        self._board = SummaryWriter(str(self.path / 'tensorboard'))
+
+    def start(self) -> None:
+        """Write the configuration and where it came from."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with whole_file(self.path / 'config.yaml') as partial:
+            partial.write_text(yaml.safe_dump(self._config.to_dict(), sort_keys=False))
+        about = {'command': ' '.join(sys.argv), 'commit': commit(), 'torch': torch.__version__}
+        with whole_file(self.path / 'run.json') as partial:
+            partial.write_text(json.dumps(about, indent=1))
+
+    def save(self, trainer: Trainer, epoch: int, metrics: dict[str, float]) -> None:
+        """Record an epoch: metrics, resumable state, last and best weights."""
+        self.history.append({'epoch': epoch, **metrics})
+        is_best = metrics.get('validation_recall', float('-inf')) > self.best_recall
+        if is_best:
+            self.best_recall = metrics['validation_recall']
+        state = {
+            'epoch': epoch,
+            'model': trainer.model.state_dict(),
+            'optimiser': trainer.optimiser.state_dict(),
+            'history': self.history,
+            'best_recall': self.best_recall,
+            'config': json.dumps(self._config.to_dict()),
+        }
+        with whole_file(self.path / STATE) as partial:
+            torch.save(state, partial)
+        self._write_metrics()
+        self._write_curves()
+        checkpoint = from_model(
+            trainer.model, provenance=self._provenance(metrics), licence=self._config.licence
+        )
+        for name in (LAST, *([BEST] if is_best else [])):
+            save_checkpoint(self.path / name, checkpoint)
+
+    def resume(self, trainer: Trainer) -> int:
+        """Restore the last saved epoch and return the next one."""
+        path = self.path / STATE
+        if not path.exists():
+            raise CheckpointError(f'{path}: nothing to resume; expected the state of a run')
+        state = torch.load(path, map_location='cpu', weights_only=True)
+        saved = json.loads(state['config'])
+        changed = _differences(saved, self._config.to_dict())
+        if changed:
+            raise CheckpointError(f'{path}: made with another configuration: {"; ".join(changed)}')
+        trainer.model.load_state_dict(state['model'])
+        trainer.optimiser.load_state_dict(state['optimiser'])
+        self.history = state['history']
+        self.best_recall = state['best_recall']
+        return int(state['epoch']) + 1
+
+    def _provenance(self, metrics: dict[str, float]) -> dict[str, Any]:
+        return {
+            'command': ' '.join(sys.argv),
+            'commit': commit(),
+            'training': self._config.to_dict(),
+            'epoch': len(self.history),
+            'metrics': metrics,
+        }
+
+    def _write_metrics(self) -> None:
+        columns = list(dict.fromkeys(key for row in self.history for key in row))
+        with whole_file(self.path / METRICS) as partial, partial.open('w', newline='') as stream:
+            writer = csv.DictWriter(stream, columns)
+            writer.writeheader()
+            writer.writerows(self.history)
+
+        for name, value in self.history[-1].items():
+            self._board.add_scalar(name, value, int(self.history[-1]['epoch']))
+        self._board.flush()
+
+    def _write_curves(self) -> None:
+        panels = {}
+        for name in CURVES:
+            rows = [row for row in self.history if name in row]
+            if rows:
+                series = ([row['epoch'] for row in rows], [row[name] for row in rows])
+                panels[name.replace('_', ' ')] = {name: series}
+        with whole_file(self.path / 'curves.png') as partial:
+            plot_history(panels).savefig(partial, format='png')
+
+
+def _differences(old: Any, new: Any, where: str = '') -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [
+            text
+            for key in keys
+            for text in _differences(old.get(key), new.get(key), f'{where}.{key}'.strip('.'))
+        ]
+    return [] if old == new else [f'{where} was {old!r}, is {new!r}']
+
+
+def commit() -> str:
+    """Return the commit of the working tree, marked where it has changes; '' outside git."""
+    try:
+        root = Path(__file__).parent
+        described = subprocess.run(
+            ['git', 'describe', '--always', '--dirty', '--abbrev=12'],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ''
+    return described.stdout.strip()

@@ -1,0 +1,108 @@
+"""From a folder to what a run trains on: places, same-place tuples, held-out places."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.errors import DatasetError
+from lpr_training.config import DataConfig
+from lpr_training.datasets import make_dataset, oxford_sets, wild_places_sets
+from lpr_training.datasets.base import PlaceDataset, Subset
+from lpr_training.datasets.tuples import TrainingTuples, make_tuples
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What chooses the model: whole runs in time order, and which of their places ask."""
+
+    places: PlaceDataset
+    is_query: NDArray[np.bool_]  # those that are not trained on
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """What is trained on, and what is held out to choose the model."""
+
+    places: PlaceDataset
+    tuples: TrainingTuples
+    held_out: HeldOut | None
+
+
+def open_training_data(config: DataConfig, root: Path) -> TrainingData:
+    """Open and split the folder as the configuration says."""
+    data = SOURCES[config.source](config, Path(root))
+    if len(data.places) == 0:
+        raise DatasetError(f'{root}: no training places left of source {config.source!r}')
+    return data
+
+
+def _by_radius(config: DataConfig, root: Path) -> TrainingData:
+    """Split by held-out squares; tuples by distance in x-y within one world."""
+    options = {'sequences': config.runs or None} if config.source == 'kitti_bev' else {}
+    dataset = make_dataset(config.source, root, **options)
+    held_out = _in_squares(dataset.positions[:, :2], config)
+    kept = np.flatnonzero(spaced(dataset, config.spacing_m) & ~held_out)
+    places = Subset(dataset, kept)
+    positions = dataset.positions[kept, :2]
+    # Worlds of different runs may share coordinates without being one place.
+    tuples = make_tuples(
+        apart_by_world(positions, places.runs), config.positive_m, config.non_negative_m
+    )
+    return TrainingData(places, tuples, HeldOut(dataset, held_out) if held_out.any() else None)
+
+
+def _in_squares(positions_xy: NDArray[np.float64], config: DataConfig) -> NDArray[np.bool_]:
+    centres = zip(config.validation_x, config.validation_y, strict=True)
+    inside = np.zeros(len(positions_xy), dtype=bool)
+    for centre in centres:
+        inside |= (np.abs(positions_xy - centre) < config.validation_half_m).all(axis=1)
+    return inside
+
+
+def apart_by_world(
+    positions_xy: NDArray[np.float64], runs: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """Move the worlds of different runs so far apart that no pair of them is near.
+
+    Runs whose names agree up to the first slash are one world: `city_3/day_1`, `city_3/day_2`.
+    """
+    worlds = np.unique([run.partition('/')[0] for run in runs], return_inverse=True)[1]
+    span = float(np.ptp(positions_xy, axis=0).max()) if len(positions_xy) else 0.0
+    return positions_xy + np.stack([worlds * (2.0 * span + 1e4), np.zeros(len(worlds))], axis=1)
+
+
+def spaced(dataset: PlaceDataset, spacing_m: float) -> NDArray[np.bool_]:
+    """Mark a place whenever its run has moved this far since the last marked one."""
+    kept = np.ones(len(dataset), dtype=bool)
+    if spacing_m <= 0.0:
+        return kept
+    last_run, last = None, None
+    for i, (run, position) in enumerate(zip(dataset.runs, dataset.positions, strict=True)):
+        if run == last_run and np.linalg.norm(position - last) < spacing_m:
+            kept[i] = False
+        else:
+            last_run, last = run, position
+    return kept
+
+
+def _oxford(config: DataConfig, root: Path) -> TrainingData:
+    kind = config.source.removeprefix('oxford_')
+    places = oxford_sets.training_dataset(root, kind)
+    return TrainingData(places, oxford_sets.training_tuples(places, kind), None)
+
+
+def _wild_places(config: DataConfig, root: Path) -> TrainingData:
+    places = wild_places_sets.training_dataset(root)
+    return TrainingData(places, wild_places_sets.training_tuples(places), None)
+
+
+SOURCES: dict[str, Callable[[DataConfig, Path], TrainingData]] = {
+    'kitti_bev': _by_radius,
+    'oxford_baseline': _oxford,
+    'oxford_refined': _oxford,
+    'places': _by_radius,
+    'wild_places': _wild_places,
+}

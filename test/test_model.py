@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from toy_clouds import random_walk, tiny_config
 import torch
+from toy_clouds import random_walk, tiny_config
 
 from lpr_ros.core.model.config import PRESETS, BackboneConfig, InputConfig, ModelConfig
 from lpr_ros.core.model.minkfpn import MinkFPN

@@ -38,7 +38,8 @@ class Describer:
 
     def describe(self, points: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the (D,) descriptor of (N, 3) points."""
-        descriptor: NDArray[np.float32] = self.describe_quantised([quantise(points, self.input)])[0]
+        quantised = quantise(points, self.input)
+        descriptor: NDArray[np.float32] = self.describe_quantised([quantised])[0]
         return descriptor
 
     def describe_quantised(self, clouds: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:

@@ -123,7 +123,7 @@ def test_wrong_metadata_is_refused_with_file_and_value(path, changes, message):
 
 
 def test_missing_file_and_foreign_file_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match='nowhere.safetensors: no such file'):
+    with pytest.raises(CheckpointError, match=r'nowhere\.safetensors: no such file'):
         load_checkpoint(tmp_path / 'nowhere.safetensors')
     with pytest.raises(CheckpointError, match='damaged or not'):
         load_checkpoint(tmp_path)
@@ -225,7 +225,8 @@ def test_pickle_with_code_is_refused_and_not_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('content', [
-    b'', b'hello', b'\x80\x02}q\x00.', b'PK\x03\x04broken', bytes(range(256)), b'\x80\x02\x8a\x0a'])
+    b'', b'hello', b'\x80\x02}q\x00.', b'PK\x03\x04broken', bytes(range(256)), b'\x80\x02\x8a\x0a'
+])
 def test_file_that_is_no_state_dict_is_refused(content, tmp_path):
     (tmp_path / 'odd.pth').write_bytes(content)
     with pytest.raises(CheckpointError, match=r'odd\.pth: '):
@@ -234,7 +235,7 @@ def test_file_that_is_no_state_dict_is_refused(content, tmp_path):
 
 def test_state_of_another_network_is_refused_with_its_names(published, tmp_path):
     torch.save(published_names(published), tmp_path / 'v1.pth')
-    with pytest.raises(CheckpointError, match='missing backbone.convs.3.kernel'):
+    with pytest.raises(CheckpointError, match=r'missing backbone\.convs\.3\.kernel'):
         import_checkpoint(tmp_path / 'v1.pth', PRESETS['minkloc3dv2']())
     torch.save([1, 2], tmp_path / 'list.pth')
     with pytest.raises(CheckpointError, match='expected a dict of tensors, got list'):

@@ -34,6 +34,7 @@ setup(
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
     python_requires='>=3.10',
     install_requires=[
+        'numba',
         'numpy',
         'pyyaml',
         'rosbags',

@@ -103,9 +103,10 @@ class Trainer:
     ) -> tuple[float, dict[str, float]]:
         chunks = self._prepare(batch, seed)
         mine = self._processes.share(chunks)
-        with torch.no_grad():
+        with torch.set_grad_enabled(not self.config.multistage):
             embeddings = [self._forward(chunk) for chunk in mine]
-        everyone = self._processes.gather(embeddings, [len(c.counts) for c in chunks])
+        values = [embedding.detach() for embedding in embeddings]
+        everyone = self._processes.gather(values, [len(c.counts) for c in chunks])
         everyone.requires_grad_()
         positives, negatives = self._masks(batch)
         loss, statistics = self._loss(everyone, positives, negatives)
@@ -114,8 +115,9 @@ class Trainer:
         loss.backward()
         self.optimiser.zero_grad(set_to_none=False)
         gradients = everyone.grad.split([len(c.counts) for c in chunks])
-        for chunk, gradient in zip(mine, self._processes.share(gradients), strict=True):
-            self._forward(chunk).backward(gradient)
+        for number, gradient in enumerate(self._processes.share(gradients)):
+            again = self.config.multistage
+            (self._forward(mine[number]) if again else embeddings[number]).backward(gradient)
         self._processes.sum_gradients(self.model)
         self.optimiser.step()
         return float(loss.detach()), statistics

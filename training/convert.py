@@ -50,10 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format='%(levelname)s: %(message)s')
     from lpr_ros.core.errors import LprError  # imported late: --help must be instant
+    from lpr_training.datasets.bag import run_name
 
     bad: list[DatasetError] = []
     try:
-        runs = [bag.stem for bag in args.bags]
+        runs = [run_name(bag) for bag in args.bags]
         if len(set(runs)) != len(runs):
             raise LprError(f'expected bags with different names, got {runs}')
         for bag, run in zip(args.bags, runs, strict=True):

@@ -31,7 +31,8 @@ def pose_from_euler(xyz: ArrayLike, roll_pitch_yaw_rad: ArrayLike) -> NDArray[np
 
 def quaternion_from_pose(T: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rotations of (..., 4, 4) poses as quaternions (..., 4), x y z w, with w >= 0."""
-    flat = Rotation.from_matrix(T[..., :3, :3].reshape(-1, 3, 3)).as_quat(canonical=True)
+    flat = Rotation.from_matrix(T[..., :3, :3].reshape(-1, 3, 3)).as_quat()
+    flat = np.where(flat[:, 3:] < 0.0, -flat, flat)
     quaternions: NDArray[np.float64] = flat.reshape(*T.shape[:-2], 4)
     return quaternions
 

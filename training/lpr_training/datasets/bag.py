@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ class BagDataset(PlaceDataset):
         self.truth_topic = self._choose_truth(truth)
         chosen = np.array([w[-1] for w in self._windows], dtype=np.int64)
         T_world = self._world_poses(chosen, extrinsic)
-        run = self._paths[0].stem
+        run = run_name(self._paths[0])
         names = tuple(str(stamps[i]) for i in chosen)
         self._recent: OrderedDict[int, Scan] = OrderedDict()
         super().__init__(PlaceTable(T_world, stamps[chosen], (run,) * len(chosen), names))
@@ -163,6 +164,15 @@ class BagDataset(PlaceDataset):
         if self._pid != os.getpid():
             self._bag, self._pid = Bag(self._paths), os.getpid()
         return self._bag
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, '_bag': None, '_pid': None, '_recent': OrderedDict()}
+
+
+def run_name(path: Path) -> str:
+    """Return what the run of a recording is called: its folder, or its file without suffix."""
+    path = path.resolve()
+    return path.name if path.is_dir() else path.stem
 
 
 def read_pose_file(path: Path, entries: Sequence[Entry]) -> Trajectory:

@@ -1,3 +1,5 @@
+from contextlib import closing
+import sqlite3
 
 import numpy as np
 import pytest
@@ -5,11 +7,12 @@ from recordings import START_NS, make_scans
 from rosbags.rosbag1 import Writer as Ros1Writer
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
+import yaml
 
 from lpr_ros.core.bag_scans import (
     CLOUD_TYPES,
     POSE_TYPES,
-    find_extrinsic,
+    index_recording,
     read_scans,
     read_trajectory,
 )
@@ -142,7 +145,7 @@ def test_ros1_bag(tmp_path):
     with Bag([path]) as bag:
         assert choose_topic(bag, CLOUD_TYPES, 'PointCloud2') == '/velodyne_points'
         scans = list(read_scans(bag, '/velodyne_points'))
-        entries = bag.index('/velodyne_points')
+        entries = index_recording(bag, '/velodyne_points', []).entries
         third = bag.read('/velodyne_points', entries[2])
     assert [s.stamp_ns for s in scans] == [1_700_000_000 * 10**9 + i for i in range(3)]
     assert [e.stamp_ns for e in entries] == [s.stamp_ns for s in scans]
@@ -150,10 +153,44 @@ def test_ros1_bag(tmp_path):
     np.testing.assert_array_equal(read_cloud(third.content).points, scan.points)
 
 
+def test_a_bag_of_humble_has_no_message_definitions(tmp_path):
+    """sqlite3 as rosbag2 wrote it before Iron: two tables and a metadata of version 5."""
+    folder = tmp_path / 'drive'
+    folder.mkdir()
+    kind = 'sensor_msgs/msg/PointCloud2'
+    with closing(sqlite3.connect(folder / 'drive_0.db3')) as store, store:
+        store.execute(
+            'CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT NOT NULL, type TEXT NOT NULL,'
+            'serialization_format TEXT NOT NULL, offered_qos_profiles TEXT NOT NULL)'
+        )
+        store.execute(
+            'CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL,'
+            'timestamp INTEGER NOT NULL, data BLOB NOT NULL)'
+        )
+        store.execute('INSERT INTO topics VALUES(1, "/points", ?, "cdr", "")', (kind,))
+        for scan in make_scans(3):
+            data = bytes(MESSAGES.serialize(MESSAGES.cloud(scan)))
+            store.execute('INSERT INTO messages VALUES(NULL, 1, ?, ?)', (scan.stamp_ns, data))
+    topic = {'name': '/points', 'type': kind, 'serialization_format': 'cdr',
+             'offered_qos_profiles': ''}  # fmt: skip
+    information = {
+        'version': 5, 'storage_identifier': 'sqlite3', 'message_count': 3,
+        'relative_file_paths': ['drive_0.db3'], 'compression_format': '', 'compression_mode': '',
+        'duration': {'nanoseconds': 200_000_000},
+        'starting_time': {'nanoseconds_since_epoch': START_NS},
+        'topics_with_message_count': [{'topic_metadata': topic, 'message_count': 3}],
+    }  # fmt: skip
+    (folder / 'metadata.yaml').write_text(yaml.dump({'rosbag2_bagfile_information': information}))
+    with Bag([folder]) as bag:
+        scans = list(read_scans(bag, '/points'))
+    for scan, expected in zip(scans, make_scans(3), strict=True):
+        np.testing.assert_array_equal(scan.points, expected.points)
+
+
 def test_messages_recorded_at_one_time_are_told_apart(tmp_path):
     rows = [('/points', 50, MESSAGES.cloud(scan)) for scan in make_scans(3)]
     with Bag([write_messages(tmp_path / 'drive', rows)]) as bag:
-        entries = bag.index('/points')
+        entries = index_recording(bag, '/points', []).entries
         got = [read_cloud(bag.read('/points', e).content).points for e in entries]
     for expected, points in zip(make_scans(3), got, strict=True):
         np.testing.assert_array_equal(points, expected.points)
@@ -199,10 +236,10 @@ def test_extrinsic_is_chained_through_static_transforms(tmp_path):
     rows = [('/tf_static', 1, static), ('/odom', 2, odometry),
             ('/points', 3, MESSAGES.cloud(next(make_scans(1))))]  # fmt: skip
     with Bag([write_messages(tmp_path / 'drive', rows)]) as bag:
-        T_base_lidar = find_extrinsic(bag, '/points', '/odom')
+        T_base_lidar = index_recording(bag, '/points', ['/odom']).extrinsic('/odom')
     np.testing.assert_allclose(T_base_lidar, T_base_mast @ np.linalg.inv(T_lidar_mast), atol=1e-9)
     with Bag([write_messages(tmp_path / 'unlinked', rows[1:])]) as bag:
-        assert find_extrinsic(bag, '/points', '/odom') is None
+        assert index_recording(bag, '/points', ['/odom']).extrinsic('/odom') is None
 
 
 def test_topics_are_chosen_when_there_is_one_and_listed_when_not(tmp_path):
@@ -215,7 +252,7 @@ def test_topics_are_chosen_when_there_is_one_and_listed_when_not(tmp_path):
         assert choose_topic(bag, CLOUD_TYPES, 'PointCloud2', '/rear') == '/rear'
         with pytest.raises(DatasetError, match=r'choose one .*/front \(sensor_msgs.*/rear'):
             choose_topic(bag, CLOUD_TYPES, 'PointCloud2')
-        with pytest.raises(DatasetError, match='expected /odom to be a PointCloud2 topic'):
+        with pytest.raises(DatasetError, match='expected /odom to be one of the PointCloud2 topics'):
             choose_topic(bag, CLOUD_TYPES, 'PointCloud2', '/odom')
 
 

@@ -139,6 +139,23 @@ def test_extrinsic_moves_the_poses(bag, tmp_path):
         np.testing.assert_allclose(place.T_world_sensor[:3, 3], expected[:3], atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [
+        (['--extrinsic', '0', '0', '0', '0', '0', '0', '0'], 'expected a unit quaternion'),
+        (['--distance', '0'], 'no keyframe would be made'),
+        (['--distance', '-1'], 'not within [0.0, inf]'),
+        (['--odometry', '/points'], 'expected /points to be one of the odometry topics'),
+        (['--truth', '/points'], 'expected /points to be a pose topic'),
+        (['--poses', 'absent.txt'], 'absent.txt: expected a TUM or KITTI pose file'),
+    ],
+)
+def test_bad_options_are_refused_in_words(bag, tmp_path, capsys, options, expected):
+    assert main([str(bag), '--out', str(tmp_path / 'out'), *options]) == 1
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / 'out').exists()
+
+
 def test_bad_messages_stop_it_or_are_listed(tmp_path, capsys):
     rows = bad_rows() + [
         ('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from multiprocessing import get_context
 
 import numpy as np
@@ -91,6 +92,33 @@ def test_scans_outside_the_odometry_are_counted(tmp_path):
     np.testing.assert_allclose(dataset.T_world_sensor[0], make_pose(1), atol=1e-9)
 
 
+def test_no_pose_is_made_up_across_a_gap_in_the_odometry(tmp_path):
+    stamps = [START_NS + s * 1_000_000_000 for s in range(6)]
+    scan = next(make_scans(1))
+    half_s = 500_000_000
+    rows = [('/points', t, MESSAGES.cloud(replace(scan, stamp_ns=t + half_s))) for t in stamps]
+    rows += [
+        ('/odom', t, MESSAGES.odometry(t, 'odom', make_pose(i)))
+        for i, t in enumerate(stamps)
+        if i not in (2, 3)
+    ]
+    dataset = BagDataset(write_messages(tmp_path / 'drive', rows), keyframes=EVERY)
+    # scans at 0.5 ... 5.5 s; the odometry is silent from 1 to 4 s and ends at 5 s
+    assert dataset.stamps_ns.tolist() == [stamps[0] + half_s, stamps[4] + half_s]
+    assert dataset.without_pose == 4
+
+
+def test_a_recording_played_twice_gives_each_place_once(tmp_path):
+    rows = []
+    for loop in range(2):
+        for s in make_scans(4):
+            log_ns = s.stamp_ns + loop * 10**12
+            rows.append(('/points', log_ns, MESSAGES.cloud(s)))
+            rows.append(('/odom', log_ns, MESSAGES.odometry(s.stamp_ns, 'o', s.T_odom_sensor)))
+    dataset = BagDataset(write_messages(tmp_path / 'drive', rows), keyframes=EVERY)
+    assert len(dataset) == len(set(dataset.names)) == 4
+
+
 def test_a_bad_scan_names_itself_or_is_left_out_of_its_submap(tmp_path):
     rows = bad_rows() + [
         ('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))
@@ -106,11 +134,34 @@ def test_a_bad_scan_names_itself_or_is_left_out_of_its_submap(tmp_path):
     assert ['message 1 of /points' in str(e) for e in bad] == [True]
 
 
-@pytest.mark.parametrize('method', ['fork', 'spawn'])
-def test_worker_processes_open_their_own_files(bag, method):
+def test_a_dataset_can_be_sent_to_another_process(bag):
     dataset = BagDataset(bag, keyframes=EVERY)
     dataset[0]
-    with get_context(method).Pool(2) as pool:
-        places = pool.map(dataset.__getitem__, range(12), chunksize=1)
-    for place, scan in zip(places, make_scans(12), strict=True):
-        np.testing.assert_array_equal(place.points, scan.points)
+    with get_context('spawn').Pool(1) as pool:
+        (place,) = pool.map(dataset.__getitem__, [5])
+    np.testing.assert_array_equal(place.points, list(make_scans(12))[5].points)
+
+
+def test_forked_workers_do_not_share_a_file_position(tmp_path):
+    scans = list(make_scans(12, points=5000))
+    write_bag(tmp_path / 'drive', scans)
+    FORKED['dataset'] = BagDataset(
+        tmp_path / 'drive', keyframes=KeyframeConfig(distance_m=0.01, submap_scans=1)
+    )
+    order = list(range(12)) * 10
+    with get_context('fork').Pool(2) as pool:
+        sums = pool.map(forked_sum, order, chunksize=1)
+        opened = pool.map(forked_bag, range(4), chunksize=1)
+    assert id(FORKED['dataset']._bag) not in opened
+    np.testing.assert_array_equal(sums, [float(scans[i].points.sum()) for i in order])
+
+
+FORKED = {}
+
+
+def forked_bag(_):
+    return id(FORKED['dataset']._own_bag())
+
+
+def forked_sum(index):
+    return float(FORKED['dataset'][index].points.sum())

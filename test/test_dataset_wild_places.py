@@ -82,7 +82,11 @@ def test_the_mixed_conventions_of_the_released_scripts(tmp_path):
 
 @pytest.mark.parametrize(
     ('old', 'new', 'expected'),
-    [(',qw\n', '\n', "line 1: expected columns .* no 'qw'"), ('0.1,', 'nan,', "column 'y'")],
+    [
+        (',qw\n', '\n', "line 1: expected columns .* no 'qw'"),
+        ('0.1,', 'nan,', "line 2, column 'y'"),
+        ('0.0,1.0\n', '0.0,0.0\n', 'line 2: expected a unit quaternion'),
+    ],
 )
 def test_bad_tables_name_the_file(tmp_path, old, new, expected):
     write_wild_places(tmp_path, 'v3', 'V-01', [place_at(0.3, 0.1, 5), place_at(0.4, 0.1, 6)])

@@ -67,12 +67,14 @@ def test_trajectory_gives_its_own_poses_and_nothing_outside_its_time():
     assert trajectory.at(between, max_gap_ns=29_000_000_000) is None
 
 
-def test_many_times_at_once_equal_one_by_one():
+@pytest.mark.parametrize('max_gap_ns', [None, 25 * 10**9, 10**9])
+def test_many_times_at_once_equal_one_by_one(max_gap_ns):
     trajectory = Trajectory(STAMPS, POSES)
     wanted = np.linspace(STAMPS[0] - 5e9, STAMPS[-1] + 5e9, 41).astype(np.int64)
-    T, covered = trajectory.sample(wanted)
+    wanted = np.concatenate([wanted, STAMPS])
+    T, covered = trajectory.sample(wanted, max_gap_ns)
     for stamp, pose, inside in zip(wanted, T, covered, strict=True):
-        alone = trajectory.at(int(stamp))
+        alone = trajectory.at(int(stamp), max_gap_ns)
         assert inside == (alone is not None)
         if alone is not None:
             np.testing.assert_allclose(pose, alone, atol=1e-9)

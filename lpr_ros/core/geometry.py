@@ -95,14 +95,16 @@ class Trajectory:
 
 
     def sample(
-        self, stamps_ns: NDArray[np.int64]
+        self, stamps_ns: NDArray[np.int64], max_gap_ns: int | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Interpolate at many times at once: (M, 4, 4), and (M,) whether the time is covered.
-
-        Poses of times that are not covered are those of the nearest end.
-        """
+        """Do the same at many times at once: (M, 4, 4), and (M,) whether `at` has a pose."""
         first, last = self.stamps_ns[0], self.stamps_ns[-1]
         covered: NDArray[np.bool_] = (stamps_ns >= first) & (stamps_ns <= last)
+        if max_gap_ns is not None:
+            before = np.searchsorted(self.stamps_ns, stamps_ns, side='right') - 1
+            after = np.searchsorted(self.stamps_ns, stamps_ns, side='left')
+            ends = np.clip([before, after], 0, len(self) - 1)
+            covered &= np.diff(self.stamps_ns[ends], axis=0)[0] <= max_gap_ns
         # Relative nanoseconds are exact in a float for a hundred days.
         known = (self.stamps_ns - first).astype(np.float64)
         wanted = (np.clip(stamps_ns, first, last) - first).astype(np.float64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 import struct
@@ -62,10 +63,8 @@ class Bag:
     def __init__(self, paths: Sequence[Path]):
         self.paths = tuple(Path(p) for p in paths)
         self.label = ', '.join(map(str, self.paths))
-        # Bags of distributions before Iron do not carry their message definitions.
-        store = get_typestore(Stores.ROS2_HUMBLE)
         try:
-            self._reader = AnyReader(list(self.paths), default_typestore=store)
+            self._reader = AnyReader(list(self.paths), default_typestore=_standard_types())
             self._reader.open()
         except Exception as error:  # a damaged file makes the parsers raise anything
             raise DatasetError(
@@ -171,6 +170,12 @@ class Bag:
         return int(seconds) * NS_PER_S + int(part)
 
 
+@cache
+def _standard_types() -> Any:
+    """Return the message types for bags without definitions, as before ROS 2 Iron."""
+    return get_typestore(Stores.ROS2_HUMBLE)
+
+
 def choose_topic(bag: Bag, types: Iterable[str], what: str, asked: str = '') -> str:
     """Return the topic asked for, or the only one of these types; else list what there is.
 
@@ -182,7 +187,8 @@ def choose_topic(bag: Bag, types: Iterable[str], what: str, asked: str = '') -> 
         if asked in [t.name for t in found]:
             return asked
         raise DatasetError(
-            f'{bag.label}: expected {asked} to be one of the {what} topics; {_listing(bag, found, what)}'
+            f'{bag.label}: expected {asked} to be one of the {what} topics; '
+            f'{_listing(bag, found, what)}'
         )
     candidates = [t for t in found if not is_ground_truth(t.name)]
     if len(candidates) == 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 import shutil
 from typing import Any
@@ -108,11 +109,16 @@ def _ticks(previous_ns: int | None, stamp_ns: int) -> Iterator[int]:
     yield stamp_ns
 
 
+@cache
+def _types() -> Any:
+    return get_typestore(Stores.ROS2_HUMBLE)
+
+
 class Messages:
     """Makes and serialises the messages, with the types that `rosbags` brings."""
 
     def __init__(self) -> None:
-        self.store = get_typestore(Stores.ROS2_HUMBLE)
+        self.store = _types()
 
     def serialize(self, message: Any) -> memoryview:
         """Return the CDR bytes of a message."""

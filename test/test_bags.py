@@ -100,7 +100,7 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path):
 
 def test_an_existing_bag_is_not_overwritten(tmp_path):
     write_bag(tmp_path / 'drive', make_scans(1))
-    with pytest.raises(FileExistsError, match='exists already'):
+    with pytest.raises(DatasetError, match='drive exists already'):
         write_bag(tmp_path / 'drive', make_scans(1))
 
 

@@ -108,6 +108,12 @@ def test_only_clouds_of_the_benchmark_are_written(tmp_path):
     assert not [p for p in tmp_path.rglob('*') if p.is_file()]
 
 
+def test_an_existing_run_is_not_overwritten(root):
+    with pytest.raises(DatasetError, match='pointcloud_20m exists already'):
+        write_oxford(root, RUN, make_places(1))
+    assert len(OxfordDataset(root)) == 4
+
+
 def test_regions_are_open_squares():
     northing, easting = oxford_sets.REGIONS['oxford'][0]
     offsets = np.array([[0, 0], [149.99, -149.99], [150.0, 0], [0, -150.0], [151, 151]])

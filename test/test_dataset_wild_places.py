@@ -63,6 +63,14 @@ def test_broken_stamps_with_another_number_of_clouds_are_refused(tmp_path):
         WildPlacesDataset(tmp_path)
 
 
+def test_a_cloud_not_named_by_its_time_is_named(tmp_path):
+    write_wild_places(tmp_path, 'v2', 'V-01', make_scans(3))
+    clouds = tmp_path / 'Venman/V-01/Clouds_downsampled'
+    next(clouds.iterdir()).rename(clouds / 'copy.pcd')
+    with pytest.raises(DatasetError, match=r"Clouds_downsampled: .* a time, got 'copy'"):
+        WildPlacesDataset(tmp_path)
+
+
 def test_rows_out_of_order_are_matched_by_name(tmp_path):
     write_wild_places(tmp_path, 'v2', 'V-01', make_scans(4))
     path = tmp_path / 'Venman/V-01/poses_aligned.csv'

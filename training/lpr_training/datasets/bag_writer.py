@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from lpr_ros.core.files import PARTIAL_SUFFIX
+from lpr_ros.core.files import PARTIAL_SUFFIX, refuse_existing
 from lpr_ros.core.geometry import quaternion_from_pose
 from lpr_ros.core.pointcloud2 import pack_cloud
 from lpr_training.datasets.records import RecordedScan
@@ -51,8 +51,7 @@ def write_bag(
     `clock` a /clock runs at 100 Hz. `compression` is none, message or file (zstd).
     """
     path = Path(path)
-    if path.exists():
-        raise FileExistsError(f'{path} exists already; remove it or choose another place')
+    refuse_existing(path)
     aside = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
     shutil.rmtree(aside, ignore_errors=True)  # what a killed run left
     aside.mkdir(parents=True)

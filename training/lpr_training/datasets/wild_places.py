@@ -79,7 +79,7 @@ class WildPlacesDataset(PlaceDataset):
         names, self._suffixes[sequence] = self._cloud_names(sequence, table)
         return PlaceTable(
             read_poses(table),
-            np.array([exact_ns(name, NS_PER_S) for name in names], dtype=np.int64),
+            np.array([_stamp_ns(path, name) for name in names], dtype=np.int64),
             (sequence,) * len(names),
             tuple(names),
         )
@@ -104,7 +104,7 @@ class WildPlacesDataset(PlaceDataset):
                 f'in order to the {len(files)} clouds of {folder}'
             )
         logger.warning('%s: stamps do not name the clouds; matched in order', table.path)
-        return sorted(files, key=lambda name: exact_ns(name, NS_PER_S)), suffix
+        return sorted(files, key=lambda name: _stamp_ns(folder, name)), suffix
 
     def path(self, index: int) -> Path:
         """Return the file of one submap."""
@@ -117,6 +117,13 @@ class WildPlacesDataset(PlaceDataset):
         if path.suffix == '.pcd':
             return read_pcd(path)
         return finite_xyz(path, read_raw(path, '<f4', 4))
+
+
+def _stamp_ns(where: Path, name: str) -> int:
+    try:
+        return exact_ns(name, NS_PER_S)
+    except DatasetError as error:
+        raise DatasetError(f'{where}: clouds are named by their time: {error}') from error
 
 
 def write_wild_places(

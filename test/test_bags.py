@@ -213,23 +213,29 @@ def test_odometry_is_interpolated_at_the_stamp_of_the_scan(tmp_path):
     assert second.T_odom_sensor is None  # 100 ms on, beyond the last odometry
 
 
+def static_transforms(*links):
+    """A TFMessage from (parent, child, T_parent_child) rows."""
+    kinds, g = MESSAGES.store.types, 'geometry_msgs/msg/'
+    return kinds['tf2_msgs/msg/TFMessage'](
+        [
+            kinds[g + 'TransformStamped'](
+                MESSAGES._header(0, parent),
+                child,
+                kinds[g + 'Transform'](
+                    kinds[g + 'Vector3'](*T[:3, 3]),
+                    kinds[g + 'Quaternion'](*quaternion_from_pose(T)),
+                ),
+            )
+            for parent, child, T in links
+        ]
+    )
+
+
 def test_extrinsic_is_chained_through_static_transforms(tmp_path):
-    kinds = MESSAGES.store.types
-
-    def link(parent, child, T):
-        g = 'geometry_msgs/msg/'
-        return kinds[g + 'TransformStamped'](
-            MESSAGES._header(0, parent),
-            child,
-            kinds[g + 'Transform'](
-                kinds[g + 'Vector3'](*T[:3, 3]), kinds[g + 'Quaternion'](*quaternion_from_pose(T))
-            ),
-        )
-
     T_base_mast = pose_from_euler([1.0, 0.0, 2.0], [0.0, 0.0, 0.5])
     T_lidar_mast = pose_from_euler([0.0, 0.1, 0.0], [0.0, 0.2, 0.0])
-    static = kinds['tf2_msgs/msg/TFMessage'](
-        [link('base_link', 'mast', T_base_mast), link('lidar', 'mast', T_lidar_mast)]
+    static = static_transforms(
+        ('/base_link', 'mast', T_base_mast), ('lidar', '/mast', T_lidar_mast)
     )
     odometry = MESSAGES.odometry(START_NS, 'odom', np.eye(4))
     odometry.child_frame_id = 'base_link'

@@ -4,7 +4,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 from recordings import START_NS, assert_same_places, make_pose, make_scans
-from test_bags import MESSAGES, bad_rows, write_messages
+from test_bags import MESSAGES, bad_rows, static_transforms, write_messages
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.geometry import Trajectory, pose_from_euler
@@ -106,6 +106,24 @@ def test_no_pose_is_made_up_across_a_gap_in_the_odometry(tmp_path):
     # scans at 0.5 ... 5.5 s; the odometry is silent from 1 to 4 s and ends at 5 s
     assert dataset.stamps_ns.tolist() == [stamps[0] + half_s, stamps[4] + half_s]
     assert dataset.without_pose == 4
+
+
+def test_odometry_of_the_body_and_truth_of_the_sensor(tmp_path):
+    T_base_lidar = pose_from_euler([1.0, 0.0, 2.0], [0.0, 0.0, 0.5])
+    rows = [('/tf_static', START_NS, static_transforms(('base', 'lidar', T_base_lidar)))]
+    for s in make_scans(3):
+        odometry = MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor)
+        odometry.child_frame_id = 'base'
+        truth = MESSAGES.odometry(s.stamp_ns, 'world', s.T_world_sensor)
+        rows += [('/points', s.stamp_ns, MESSAGES.cloud(s)), ('/odom', s.stamp_ns, odometry),
+                 ('/ground_truth', s.stamp_ns, truth)]  # fmt: skip
+    dataset = BagDataset(write_messages(tmp_path / 'both', rows), keyframes=EVERY)
+    assert_same_places(dataset, make_scans(3))
+    rows = [row for row in rows if row[0] != '/ground_truth']
+    dataset = BagDataset(write_messages(tmp_path / 'odometry', rows), keyframes=EVERY)
+    np.testing.assert_allclose(
+        dataset.T_world_sensor[2], make_pose(2) @ T_base_lidar, atol=1e-9
+    )
 
 
 def test_a_recording_played_twice_gives_each_place_once(tmp_path):

@@ -118,6 +118,12 @@ def test_thinning_keeps_one_real_point_per_voxel():
     np.testing.assert_array_equal(thin(points, 0.0), points)
 
 
+def test_thinning_keeps_the_first_also_of_points_astronomically_far_apart():
+    points = np.array([[0, 0, 0], [3e9, -3e9, 3e9], [0.01, 0, 0], [3e9, -3e9, 3e9]], np.float32)
+    np.testing.assert_array_equal(thin(points, 0.1), points[:2])
+    np.testing.assert_array_equal(thin(points[[2, 0]], 0.1), points[[2]])
+
+
 def test_scans_without_pose_cannot_be_merged():
     scan = Scan(np.zeros((1, 3), np.float32), 0)
     with pytest.raises(ConfigError, match='without a pose'):

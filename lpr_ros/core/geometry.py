@@ -50,9 +50,10 @@ def invert(T: NDArray[np.float64]) -> NDArray[np.float64]:
 def transform_points(
     T_a_b: NDArray[np.float64], points_b: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Take (N, 3) points from frame b to frame a."""
-    moved = points_b @ T_a_b[:3, :3].T + T_a_b[:3, 3]
-    return moved.astype(np.float32)
+    """Take (N, 3) points from frame b to frame a, in single precision."""
+    moved: NDArray[np.float32] = points_b @ T_a_b[:3, :3].T.astype(np.float32)
+    moved += T_a_b[:3, 3].astype(np.float32)
+    return moved
 
 
 def rotation_angle_rad(T: NDArray[np.float64]) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 import shutil
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from lpr_training.datasets.records import RecordedScan
 
 NS_PER_S = 1_000_000_000
 CLOCK_PERIOD_NS = 10_000_000
-BAG_VERSION = 8  # the older of the two that can be written: more players read it
+BAG_VERSION: Literal[8] = 8  # the older of the two that can be written: more players read it
 SENSOR_FRAME = 'lidar'
 
 

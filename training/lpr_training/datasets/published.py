@@ -86,7 +86,8 @@ def import_evaluation(database_path: Path, query_path: Path) -> EvaluationSets:
         for run, places_of_run in enumerate(databases):
             for i in range(len(places_of_run)):
                 database.append((run, places.setdefault(places_of_run[i]['query'], len(places))))
-        asked, rows = [], []
+        asked: list[tuple[int, int]] = []
+        rows: list[tuple[int, int, int]] = []
         for run, queries_of_run in enumerate(queries):
             for i in range(len(queries_of_run)):
                 entry = queries_of_run[i]

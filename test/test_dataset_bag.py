@@ -76,7 +76,7 @@ def test_a_pose_file_shorter_than_the_clouds(bag, tmp_path):
     with pytest.raises(DatasetError, match=r'kitti.txt: expected one pose for each of the 12'):
         BagDataset(bag, poses=tmp_path / 'kitti.txt')
     write_tum(tmp_path / 'tum.txt', Trajectory(np.array([1, 2]), np.stack([np.eye(4)] * 2)))
-    with pytest.raises(DatasetError, match=r'within the time of .*tum.txt, got 12 scans'):
+    with pytest.raises(DatasetError, match=r'within the time of .*tum.txt and .*, got 12 scans'):
         BagDataset(bag, poses=tmp_path / 'tum.txt')
 
 
@@ -90,6 +90,19 @@ def test_scans_outside_the_odometry_are_counted(tmp_path):
     assert (len(dataset), dataset.without_pose) == (3, 3)
     assert dataset.truth_topic == ''
     np.testing.assert_allclose(dataset.T_world_sensor[0], make_pose(1), atol=1e-9)
+
+
+def test_scans_before_the_truth_are_left_out(tmp_path):
+    rows = []
+    for i, s in enumerate(make_scans(6)):
+        rows.append(('/points', s.stamp_ns, MESSAGES.cloud(s)))
+        rows.append(('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'o', s.T_odom_sensor)))
+        if i >= 2:
+            truth = MESSAGES.odometry(s.stamp_ns, 'world', s.T_world_sensor)
+            rows.append(('/ground_truth', s.stamp_ns, truth))
+    dataset = BagDataset(write_messages(tmp_path / 'drive', rows), keyframes=EVERY)
+    assert_same_places(dataset, list(make_scans(6))[2:])
+    assert dataset.without_pose == 2
 
 
 def test_no_pose_is_made_up_across_a_gap_in_the_odometry(tmp_path):

@@ -37,8 +37,9 @@ class BagDataset(PlaceDataset):
 
     The poses come from `poses`, a TUM or KITTI file, or else from the topic `odometry`; the
     truth, where a topic `truth` (or one called ground truth) is recorded, becomes T_world_sensor,
-    the odometry otherwise. Topics are found by type when there is only one. `T_base_sensor`
-    places the sensor on the body that the poses follow; by default it is looked up in /tf_static.
+    the odometry otherwise. Scans without them are left out and counted. Topics are found by type
+    when there is only one. `T_base_sensor` places the sensor on the body that the poses follow;
+    by default it is looked up in /tf_static.
     """
 
     def __init__(
@@ -68,23 +69,20 @@ class BagDataset(PlaceDataset):
         self._entries = recording.entries
         if not self._entries:
             raise DatasetError(f'{self._bag.label}: no message on {self.cloud_topic}')
-        extrinsic = self._extrinsic(T_base_sensor, recording, poses)
         stamps = np.array([e.stamp_ns for e in self._entries], dtype=np.int64)
+        extrinsic = self._extrinsic(T_base_sensor, recording, poses)
         T, covered = self._odometry(recording, poses, stamps)
-        self._T_odom_sensor = T @ extrinsic
-        self.without_pose = int((~covered).sum())
-        self._windows = self._plan(stamps, covered)
-        chosen = np.array([w[-1] for w in self._windows], dtype=np.int64)
-        T_world = self._T_odom_sensor[chosen]
+        self._T_odom_sensor = T_world_sensor = T @ extrinsic
         if self.truth_topic:
             mount = recording.extrinsic(self.truth_topic) if T_base_sensor is None else None
-            T_world_base = self._truth(recording.trajectories[self.truth_topic], stamps[chosen])
-            T_world = T_world_base @ (extrinsic if mount is None else mount)
+            T, known = recording.trajectories[self.truth_topic].sample(stamps)
+            T_world_sensor, covered = T @ (extrinsic if mount is None else mount), covered & known
+        self.without_pose = int((~covered).sum())
+        self._windows = self._plan(stamps, covered)
         self._recent: OrderedDict[int, Scan] = OrderedDict()
-        runs = (run_name(self._paths[0]),) * len(chosen)
-        super().__init__(
-            PlaceTable(T_world, stamps[chosen], runs, tuple(map(str, stamps[chosen])))
-        )
+        chosen = np.array([w[-1] for w in self._windows], dtype=np.int64)
+        runs, names = (run_name(self._paths[0]),) * len(chosen), tuple(map(str, stamps[chosen]))
+        super().__init__(PlaceTable(T_world_sensor[chosen], stamps[chosen], runs, names))
 
     def _odometry(
         self, recording: Recording, poses: Path | None, stamps: NDArray[np.int64]
@@ -127,8 +125,9 @@ class BagDataset(PlaceDataset):
         windows = list(first_of.values())
         if not windows:
             raise DatasetError(
-                f'{self._bag.label}: expected scans within the time of {self.pose_source}, got '
-                f'{len(stamps)} scans and none with a pose'
+                f'{self._bag.label}: expected scans within the time of {self.pose_source}'
+                f'{" and " + self.truth_topic if self.truth_topic else ""}, got {len(stamps)} '
+                f'scans and none with a pose'
             )
         return windows
 
@@ -141,16 +140,6 @@ class BagDataset(PlaceDataset):
         if asked and not named:
             raise DatasetError(f'{self._bag.label}: expected {asked} to be a pose topic')
         return named[0] if len(named) == 1 else ''
-
-    def _truth(self, truth: Trajectory, stamps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the true pose of each keyframe's body."""
-        T, covered = truth.sample(stamps)
-        if not covered.all():
-            raise DatasetError(
-                f'{self._bag.label}: {self.truth_topic} covers {int(covered.sum())} of '
-                f'{len(stamps)} keyframes'
-            )
-        return T
 
     def points(self, index: int) -> NDArray[np.float32]:
         """Read and merge the scans of one keyframe, metres, in the frame of its last scan."""

@@ -36,11 +36,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark, print its table, write its JSON."""
     args = build_parser().parse_args(argv)
-    from lpr_training.benchmarks import descriptor
     import torch
 
     from lpr_ros.core.errors import LprError
     from lpr_ros.core.files import whole_file
+    from lpr_training.benchmarks import descriptor
 
     if args.threads:
         torch.set_num_threads(args.threads)

@@ -132,8 +132,8 @@ class Trainer:
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence
     ) -> list[CloudBatch]:
         """Augment, quantise and collate; only this process's chunks hold points."""
-        seeds = seed.spawn(len(batch) + 1)
-        turn = draw_batch_matrix(self.config.augment, np.random.default_rng(seeds[-1]))
+        *seeds, turn_seed = seed.spawn(len(batch) + 1)
+        turn = draw_batch_matrix(self.config.augment, np.random.default_rng(turn_seed))
         size = self.config.chunk_size
         chunks = []
         for number, start in enumerate(range(0, len(batch), size)):

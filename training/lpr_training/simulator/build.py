@@ -1,0 +1,154 @@
+"""Turns sites into meshes: once for what stays, once a day for what changes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lpr_ros.core.config import Config, option
+from lpr_training.simulator import mesh as m
+from lpr_training.simulator.curves import left_normals
+from lpr_training.simulator.ground import Ground, waves
+from lpr_training.simulator.materials import Material
+from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.objects import buildings, street, trees, vehicles
+from lpr_training.simulator.plan import Plan
+from lpr_training.simulator.recipes import Recipe
+from lpr_training.simulator.roads import RoadGraph
+from lpr_training.simulator.sites import Sites, Spot
+
+TEMPLATES = 8  # different trees per species; copies differ in size and heading
+NOMINAL_M = {'broadleaf': 8.0, 'conifer': 12.0, 'dead': 6.0, 'bush': 1.0}
+LEAVES = {'broadleaf': 420, 'conifer': 330, 'dead': 0, 'bush': 36}
+KERB_M = 0.12
+
+
+@dataclass(frozen=True)
+class Day(Config):
+    """One day in a world: other cars, other weather, the same buildings."""
+
+    number: int = option(0, 'which day: decides where cars stand', low=0)
+    leaves: bool = option(True, 'whether broadleaf trees and bushes bear leaves')
+    snow: bool = option(False, 'whether snow lies on the ground')
+
+
+@dataclass(frozen=True, eq=False)
+class Groves:
+    """All trees of a world, wood and leaves apart."""
+
+    wood: Mesh
+    leaves: Mesh
+
+
+def build_fixed(
+    sites: Sites, roads: RoadGraph, plan: Plan, recipe: Recipe, ground: Ground,
+    rng: np.random.Generator,
+) -> Mesh:  # fmt: skip
+    """Build what stands on every day, trees apart."""
+    parts = [_at(buildings.build(b), ground, [spot]) for b, spot in sites.buildings]
+    parts += [_at(street.wall(*w), ground, [spot]) for *w, spot in sites.walls]
+    parts.append(_at(street.lamp_post(), ground, sites.lamps))
+    for spot in sites.clutter:
+        choice = rng.random()
+        thing = street.sign(rng) if choice < 0.7 else street.bin_container()
+        thing = street.bus_shelter() if choice > 0.95 else thing
+        quarter = np.pi / 2 * int(choice < 0.7)
+        parts.append(_at(thing, ground, [(spot[0], spot[1], spot[2] + quarter)]))
+    parts += [_pavement(line, plan, recipe, ground) for line in roads.lines if recipe.walk_m > 0]
+    return m.merge(parts)
+
+
+def build_groves(sites: Sites, ground: Ground, rng: np.random.Generator) -> Groves:
+    """Build all trees and bushes."""
+    wood, leaves = [], []
+    for species, make in trees.MAKERS.items():
+        nominal = NOMINAL_M[species]
+        chosen = [(h, spot) for name, h, spot in sites.trees if name == species]
+        templates = [make(rng, nominal, LEAVES[species]) for _ in range(TEMPLATES)]
+        pick = rng.integers(TEMPLATES, size=len(chosen))
+        for k, template in enumerate(templates):
+            group = [chosen[i] for i in np.flatnonzero(pick == k)]
+            scale = np.array([[h / nominal] * 3 for h, _ in group])
+            spots = [spot for _, spot in group]
+            wood.append(_at(template.wood, ground, spots, scale))
+            leaves.append(_at(template.leaves, ground, spots, scale))
+    return Groves(m.merge(wood), m.merge(leaves))
+
+
+def build_daily(
+    sites: Sites, plan: Plan, recipe: Recipe, ground: Ground, groves: Groves, day: Day,
+    rng: np.random.Generator,
+) -> Mesh:  # fmt: skip
+    """Build what belongs to one day: the surface of the ground, parked cars, leaves."""
+    parts = [_surface(plan, recipe, ground, day, rng), *_parked(sites, recipe, ground, rng)]
+    if day.leaves:
+        parts.append(groves.leaves)
+    return m.merge(parts)
+
+
+def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: np.ndarray | None = None) -> Mesh:
+    """Copy a mesh to places on the ground."""
+    if not spots or not len(mesh.faces):
+        return m.empty()
+    where = np.array(spots)
+    z = ground.height(where[:, :2])
+    return m.instances(mesh, np.column_stack([where[:, :2], z]), where[:, 2], scale)
+
+
+def _pavement(line: np.ndarray, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:
+    """Raised pavements on both sides, with the kerb, left out where other roads cross."""
+    half, normal, parts = recipe.road_width_m / 2, left_normals(line), []
+    for side in (1.0, -1.0):
+        inner = line + side * half * normal
+        outer = line + side * (half + recipe.walk_m) * normal
+        low = np.column_stack([inner, ground.height(inner) - 0.1])
+        rim = low + [0.0, 0.0, 0.1 + KERB_M]
+        back = np.column_stack([outer, ground.height(outer) + KERB_M])
+        clear = plan.road_distance(inner) > half - 0.6
+        keep = clear[:-1] & clear[1:]
+        for a, b in ((low, rim), (rim, back)):
+            corners = np.stack([a[:-1], a[1:], b[1:], b[:-1]], axis=1)[keep]
+            parts.append(m.quads(corners, Material.CONCRETE))
+    return m.merge(parts)
+
+
+def _surface(
+    plan: Plan, recipe: Recipe, ground: Ground, day: Day, rng: np.random.Generator
+) -> Mesh:
+    """The ground; under snow it is smoother, brighter, and banked up beside the road."""
+    xy = ground.grid_xy()
+    centre = xy[:-1, :-1] + ground.cell_m / 2
+    half = recipe.road_width_m / 2
+    on_road = plan.road_distance(centre) < half
+    road = Material.SOIL if recipe.soil == 'SOIL' else Material.ASPHALT
+    material = np.where(on_road, road, Material[recipe.soil]).astype(np.uint8)
+    if not day.snow:
+        return ground.mesh(material)
+    distance = plan.road_distance(xy)
+    cover = np.clip((distance - half) / 2.0, 0.0, 1.0) * (0.22 + 0.06 * waves(xy, 12.0, rng))
+    bank = 0.45 * np.exp(-(((distance - half - 1.2) / 0.8) ** 2)) * (recipe.walk_m > 0.0)
+    snowy = ~on_road | (recipe.soil == 'SOIL')
+    material = np.where(snowy, Material.SNOW, material).astype(np.uint8)
+    return ground.mesh(material, np.maximum(cover, 0.0) + bank)
+
+
+def _parked(
+    sites: Sites, recipe: Recipe, ground: Ground, rng: np.random.Generator
+) -> list[Mesh]:
+    """Cars in some of the slots, of some make, never quite straight."""
+    if not sites.slots:
+        return []
+    slots = np.array(sites.slots)
+    taken = rng.random(len(slots)) < recipe.parked
+    make = rng.integers(len(vehicles.PARKED), size=len(slots))
+    shift = rng.normal(scale=(0.25, 0.12), size=(len(slots), 2))
+    flip = np.pi * (rng.random(len(slots)) < (0.5 if recipe.perpendicular else 0.1))
+    yaw = slots[:, 2]
+    heading = np.stack([np.cos(yaw), np.sin(yaw)], axis=1)
+    across = np.stack([-heading[:, 1], heading[:, 0]], axis=1)
+    xy = slots[:, :2] + shift[:, :1] * heading + shift[:, 1:] * across
+    spots = np.column_stack([xy, yaw + flip + rng.normal(scale=0.03, size=len(slots))])
+    meshes = []
+    for k, name in enumerate(vehicles.PARKED):
+        group = [tuple(s) for s in spots[taken & (make == k)]]
+        meshes.append(_at(vehicles.build(name), ground, group))
+    return meshes

@@ -31,6 +31,7 @@ def draw_building(recipe: Recipe, rng: np.random.Generator) -> tuple[Building, f
         wall=wall,
         ledges=recipe.style == 'town' and rng.random() < 0.6,
         balconies=recipe.style == 'town' and rng.random() < 0.35,
+        pilasters=recipe.style in ('town', 'hall') and rng.random() < 0.4,
         wing_m=(0.45 * width, float(wing_depth)) if has_wing else (0.0, 0.0),
         detail=detail,
     )

@@ -17,7 +17,6 @@ from lpr_training.simulator.roads import RoadGraph
 from lpr_training.simulator.sites import Sites, Spot
 
 TEMPLATES = 8  # different trees per species; copies differ in size and heading
-NOMINAL_M = {'broadleaf': 8.0, 'conifer': 12.0, 'dead': 6.0, 'bush': 1.0}
 LEAVES = {'broadleaf': 420, 'conifer': 330, 'dead': 0, 'bush': 36}
 KERB_M = 0.12
 
@@ -57,13 +56,16 @@ def build_fixed(
     return m.merge(parts)
 
 
-def build_groves(sites: Sites, ground: Ground, rng: np.random.Generator) -> Groves:
+def build_groves(
+    sites: Sites, recipe: Recipe, ground: Ground, rng: np.random.Generator
+) -> Groves:
     """Build all trees and bushes."""
     wood, leaves = [], []
     for species, make in trees.MAKERS.items():
-        nominal = NOMINAL_M[species]
+        nominal = 1.0 if species == 'bush' else sum(recipe.tree_height_m) / 2
         chosen = [(h, spot) for name, h, spot in sites.trees if name == species]
-        templates = [make(rng, nominal, LEAVES[species]) for _ in range(TEMPLATES)]
+        leaf_count = int(LEAVES[species] * recipe.leaf_share)
+        templates = [make(rng, nominal, leaf_count) for _ in range(TEMPLATES)]
         pick = rng.integers(TEMPLATES, size=len(chosen))
         for k, template in enumerate(templates):
             group = [chosen[i] for i in np.flatnonzero(pick == k)]
@@ -80,6 +82,7 @@ def build_daily(
 ) -> Mesh:  # fmt: skip
     """Build what belongs to one day: the surface of the ground, parked cars, leaves."""
     parts = [_surface(plan, recipe, ground, day, rng), *_parked(sites, recipe, ground, rng)]
+    parts.append(_people(sites, ground, rng))
     if day.leaves:
         parts.append(groves.leaves)
     return m.merge(parts)
@@ -152,3 +155,15 @@ def _parked(
         group = [tuple(s) for s in spots[taken & (make == k)]]
         meshes.append(_at(vehicles.build(name), ground, group))
     return meshes
+
+
+def _people(sites: Sites, ground: Ground, rng: np.random.Generator) -> Mesh:
+    """People on foot at some of the places where they may be."""
+    if not sites.walks:
+        return m.empty()
+    walks = np.array(sites.walks)
+    here = rng.random(len(walks)) < 0.4
+    walks[:, :2] += rng.uniform(-0.8, 0.8, (len(walks), 2))
+    walks[:, 2] += rng.uniform(-np.pi, np.pi, len(walks))
+    scale = rng.uniform(0.85, 1.1, (len(walks), 1)) * np.ones(3)
+    return _at(street.person(), ground, [tuple(w) for w in walks[here]], scale[here])

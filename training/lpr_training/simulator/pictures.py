@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
-from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 import numpy as np
 from numpy.typing import NDArray
 
 from lpr_training.simulator.drives import Drive
 from lpr_training.simulator.materials import Material
+from lpr_training.simulator.scanner import Scene
 from lpr_training.simulator.worlds import World
+
+PIXELS = 1400  # of a world from above
 
 COLOURS: dict[Material, str] = {
     Material.ASPHALT: '#9a9a9a',
@@ -32,26 +35,35 @@ COLOURS: dict[Material, str] = {
 
 
 def draw_world(world: World, drive: Drive, path: Path) -> None:
-    """Draw a world from above, low things first, and the drive from green to red."""
-    mesh = world.mesh()
-    corners = mesh.vertices[mesh.faces]
-    z = corners[..., 2].max(axis=1) - world.ground.height(corners[..., :2].mean(axis=1))
-    order = np.argsort(np.round(z, 1), kind='stable')
-    palette = np.array([COLOURS[k] for k in Material])
-    figure = Figure(figsize=(11, 11), dpi=110, layout='constrained')
+    """Draw a world from above and the drive in it."""
+    low, size = np.asarray(world.plan.origin), np.asarray(world.plan.size_m)
+    image = _from_above(world, low, size)
+    figure = Figure(figsize=(10, 10), dpi=110, layout='constrained')
     axes = figure.add_subplot()
-    axes.add_collection(PolyCollection(
-        corners[order][..., :2], facecolors=palette[mesh.material[order]].tolist(),
-        edgecolors='none', rasterized=True, antialiaseds=False,
-    ))  # fmt: skip
+    extent = (low[0], low[0] + size[0], low[1], low[1] + size[1])
+    axes.imshow(image, origin='lower', extent=extent, interpolation='antialiased')
     share = np.linspace(0.0, 1.0, len(drive.xy[::8]))
-    axes.scatter(*drive.xy[::8].T, c=share, cmap='plasma', s=4.0, zorder=3)
-    low, size = np.asarray(world.plan.origin), world.plan.size_m
-    axes.set(xlim=(low[0], low[0] + size[0]), ylim=(low[1], low[1] + size[1]), aspect='equal')
+    axes.scatter(*drive.xy[::8].T, c=share, cmap='plasma', s=3.0)
     axes.set(xlabel='x, m', ylabel='y, m')
     axes.set_title(f'{world.kind}, seed {world.seed}, day {world.day.number}; drive of '
                    f'{drive.length_m:.0f} m from dark to bright')  # fmt: skip
     figure.savefig(path)
+
+
+def _from_above(
+    world: World, low: NDArray[np.float64], size: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Look straight down with one ray per pixel; slopes are shaded."""
+    step = float(size.max()) / PIXELS
+    x, y = np.meshgrid(np.arange(0.0, size[0], step), np.arange(0.0, size[1], step))
+    origins = np.stack([low[0] + x, low[1] + y, np.full_like(x, 500.0)], axis=-1)
+    flat = origins.reshape(-1, 3).astype(np.float32)
+    down = np.tile(np.array([0.0, 0.0, -1.0], np.float32), (len(flat), 1))
+    hits = Scene(world.mesh()).cast(flat, down, 2000.0)
+    palette = np.array([to_rgb(COLOURS[k]) for k in Material], np.float32)
+    shade = 0.45 + 0.55 * hits.cosine[:, None]
+    colour = np.where(np.isfinite(hits.range_m)[:, None], palette[hits.material] * shade, 1.0)
+    return colour.reshape(*x.shape, 3).astype(np.float32)
 
 
 def draw_scan(points: NDArray[np.float32], path: Path, title: str = '') -> None:

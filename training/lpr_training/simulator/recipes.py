@@ -27,8 +27,8 @@ class Recipe(Config):
     front_m: Range = option((9.0, 24.0), 'width of a building', unit='m')
     depth_m: Range = option((8.0, 16.0), 'depth of a building', unit='m')
     floors: Range = option((2.0, 6.0), 'number of floors')
-    setback_m: Range = option((0.0, 3.0), 'from pavement to facade', unit='m')
-    gap_m: Range = option((0.0, 0.5), 'between neighbours', unit='m')
+    setback_m: Range = option((0.0, 5.0), 'from pavement to facade', unit='m')
+    gap_m: Range = option((0.0, 4.0), 'between neighbours', unit='m')
     opening: float = option(0.16, 'share of plots left open', low=0.0, high=1.0)
     wing: float = option(0.15, 'share of buildings with a lower part in front', low=0.0, high=1.0)
 
@@ -42,7 +42,10 @@ class Recipe(Config):
     conifers: float = option(0.15, 'share of conifers', low=0.0, high=1.0)
     trees_per_ha: float = option(25.0, 'trees on open ground per hectare', low=0.0)
     bushes_per_ha: float = option(40.0, 'bushes on open ground per hectare', low=0.0)
-    halls: int = option(0, 'large buildings beyond the roads', low=0, high=50)
+    halls: int = option(25, 'large buildings away from the roads', low=0, high=200)
+    fenced: bool = option(False, 'a hedge runs round the whole')
+    people_m: float = option(14.0, 'distance of people on foot, 0: none', unit='m', low=0.0)
+    leaf_share: float = option(1.0, 'leaves of a tree, 1 for a dense crown', low=0.0, high=4.0)
     wall: float = option(0.2, 'share of plots fenced, walled or hedged', low=0.0, high=1.0)
 
 
@@ -53,33 +56,33 @@ RECIPES: dict[str, Recipe] = {
         style='house', front_m=(8.0, 15.0), depth_m=(7.0, 12.0), floors=(1.0, 2.0),
         setback_m=(3.0, 9.0), gap_m=(3.0, 9.0), opening=0.15, wing=0.5, parking_m=8.0,
         parked=0.3, lamp_m=40.0, clutter_m=35.0, street_tree_m=22.0, tree_height_m=(4.0, 10.0),
-        trees_per_ha=45.0, bushes_per_ha=80.0, wall=0.5,
+        trees_per_ha=45.0, bushes_per_ha=120.0, halls=6, people_m=60.0, wall=0.5,
     ),
     'forest': Recipe(
         layout='trails', size_m=300.0, block_m=90.0, road_width_m=3.0, walk_m=0.0, hills_m=3.0,
         hill_length_m=70.0, rough_m=0.16, soil='SOIL', style='none', parking_m=0.0, lamp_m=0.0,
         clutter_m=0.0, street_tree_m=0.0, tree_height_m=(8.0, 20.0), conifers=0.4,
-        trees_per_ha=420.0, bushes_per_ha=450.0, wall=0.0,
+        trees_per_ha=450.0, bushes_per_ha=900.0, halls=0, people_m=0.0, leaf_share=0.8, wall=0.0,
     ),
     'campus': Recipe(
         layout='web', size_m=380.0, block_m=95.0, road_width_m=5.0, walk_m=1.5, hills_m=1.5,
         style='hall', front_m=(22.0, 55.0), depth_m=(14.0, 28.0), floors=(2.0, 7.0),
         setback_m=(4.0, 16.0), gap_m=(6.0, 25.0), opening=0.25, wing=0.4, parking_m=9.0,
         parked=0.15, lamp_m=22.0, clutter_m=30.0, street_tree_m=14.0, trees_per_ha=60.0,
-        bushes_per_ha=60.0, wall=0.1,
+        bushes_per_ha=60.0, halls=0, people_m=16.0, wall=0.1,
     ),
     'car_park': Recipe(
         layout='aisles', size_m=150.0, block_m=17.0, road_width_m=6.4, walk_m=0.0, hills_m=0.0,
         rough_m=0.0, soil='ASPHALT', style='none', parking_m=2.7, parked=0.7, perpendicular=True,
         lamp_m=27.0, clutter_m=0.0, street_tree_m=0.0, trees_per_ha=0.0, bushes_per_ha=0.0,
-        halls=2, wall=0.0,
+        halls=2, fenced=True, people_m=60.0, wall=0.0,
     ),
     'identical_houses': Recipe(
         layout='rows', size_m=500.0, block_m=62.0, road_width_m=7.0, walk_m=1.6, hills_m=0.0,
         rough_m=0.0, style='house', front_m=(9.0, 9.0), depth_m=(9.0, 9.0), floors=(2.0, 2.0),
         setback_m=(5.0, 5.0), gap_m=(5.0, 5.0), opening=0.0, wing=1.0, parking_m=14.0,
         parked=0.2, lamp_m=42.0, clutter_m=0.0, street_tree_m=0.0, trees_per_ha=0.0,
-        bushes_per_ha=0.0, wall=0.0,
+        bushes_per_ha=0.0, halls=0, people_m=0.0, wall=0.0,
     ),
 }  # fmt: skip
 

@@ -33,7 +33,7 @@ def _walk(
     """Walk at random; turn round only where the road ends."""
     route = [int(rng.integers(len(around)))]
     done = 0.0
-    while done < length_m + 1.0:
+    while done < 1.1 * length_m + 10.0:  # rounded corners shorten the path
         here = route[-1]
         onward = [n for n in around[here] if len(route) < 2 or n != route[-2]]
         there = int(rng.choice(onward or around[here]))

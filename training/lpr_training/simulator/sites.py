@@ -28,6 +28,7 @@ class Sites:
     clutter: list[Spot] = field(default_factory=list)
     trees: list[tuple[str, float, Spot]] = field(default_factory=list)  # species, height
     slots: list[Spot] = field(default_factory=list)  # where a car may park
+    walks: list[Spot] = field(default_factory=list)  # where a person may stand
 
 
 def choose_sites(
@@ -40,9 +41,12 @@ def choose_sites(
         for side in (1.0, -1.0):
             _build_along(sites, plan, recipe, line, side, rng)
             _park_along(sites, plan, recipe, line, side)
+            _stroll_along(sites, plan, recipe, line, side)
     for line in roads.lines:
         _furnish(sites, plan, recipe, line, rng)
     _place_halls(sites, plan, recipe, rng)
+    if recipe.fenced:
+        _fence_in(sites, roads, recipe)
     _plant(sites, plan, recipe, edge, rng)
     return sites
 
@@ -114,6 +118,16 @@ def _park_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: floa
             sites.slots.append((float(point[0]), float(point[1]), yaw + turn))
 
 
+def _stroll_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: float) -> None:
+    """Mark places on the pavement where people may be on a given day."""
+    if recipe.people_m <= 0.0:
+        return
+    offset = recipe.road_width_m / 2 + 1.4
+    for point, _, yaw in _along(line, recipe.people_m, side * offset, JUNCTION_M):
+        if plan.road_distance(point) > offset - 0.6 and not plan.is_taken(point):
+            sites.walks.append((float(point[0]), float(point[1]), yaw))
+
+
 def _furnish(sites: Sites, plan: Plan, recipe: Recipe, line: Line,
              rng: np.random.Generator) -> None:  # fmt: skip
     """Lamp posts, signs and street trees at the edge of the pavement."""
@@ -145,16 +159,31 @@ def _put(sites: Sites, kind: str, spot: Spot, recipe: Recipe, rng: np.random.Gen
 
 
 def _place_halls(sites: Sites, plan: Plan, recipe: Recipe, rng: np.random.Generator) -> None:
-    """Large buildings that can be seen from afar."""
+    """Large buildings behind the others, seen through the gaps."""
     for _ in range(recipe.halls):
+        width, depth = rng.uniform([18.0, 12.0], [60.0, 25.0])
+        building = Building(width, depth, int(rng.integers(2, 6)), 3.8, 'flat', 0.0, 6.0,
+                            Material.METAL, detail=int(rng.integers(2**31)))  # fmt: skip
         for _attempt in range(50):
-            building = Building(60.0, 25.0, 2, 4.5, 'flat', 0.0, 6.0, Material.METAL,
-                                detail=int(rng.integers(2**31)))  # fmt: skip
             centre = np.asarray(plan.origin) + rng.random(2) * plan.size_m
-            yaw = float(rng.choice([0.0, np.pi / 2, np.pi, -np.pi / 2]))
-            if plan.claim(rectangle(centre, yaw, 60.0, 25.0), recipe.road_width_m / 2 + 7.0):
+            yaw = float(rng.uniform(-np.pi, np.pi))
+            if plan.claim(rectangle(centre, yaw, width, depth), recipe.road_width_m / 2 + 9.0):
                 sites.buildings.append((building, (float(centre[0]), float(centre[1]), yaw)))
                 break
+
+
+def _fence_in(sites: Sites, roads: RoadGraph, recipe: Recipe) -> None:
+    """A hedge round all roads, in pieces with a gap between them."""
+    points = np.concatenate(roads.lines)
+    middle = (points.min(axis=0) + points.max(axis=0)) / 2
+    half = np.ptp(points, axis=0) / 2 + recipe.road_width_m / 2 + 9.0
+    for k in range(4):
+        yaw = k * np.pi / 2
+        length, away = (half if k % 2 == 0 else half[::-1]) * (2.0, 1.0)
+        along, out = (np.array([np.cos(a), np.sin(a)]) for a in (yaw, yaw - np.pi / 2))
+        for at in np.arange(-length / 2 + 8.0, length / 2, 17.0):
+            x, y = middle + at * along + away * out
+            sites.walls.append((15.0, 1.6, Material.LEAF, (float(x), float(y), yaw)))
 
 
 def _plant(sites: Sites, plan: Plan, recipe: Recipe, edge: float,

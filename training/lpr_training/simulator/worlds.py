@@ -58,7 +58,7 @@ def make_world(
     plan = Plan(roads.lines, MARGIN_M)
     ground = _ground(plan, recipe, trajectory, rng)
     sites = choose_sites(roads, plan, recipe, rng)
-    groves = build_groves(sites, ground, rng)
+    groves = build_groves(sites, recipe, ground, rng)
     fixed = merge([build_fixed(sites, roads, plan, recipe, ground, rng), groves.wood])
     today = day or Day()
     daily = build_daily(sites, plan, recipe, ground, groves, today, _day_rng(kind, seed, today))
@@ -97,5 +97,6 @@ def _ground(
     else:
         hills = terrain(trajectory, xy)
     off_road = np.clip(plan.road_distance(xy) / recipe.road_width_m - 0.4, 0.12, 1.0)
-    rough = recipe.rough_m * off_road * (waves(xy, 5.0, rng) + 0.5 * rng.normal(size=(rows, columns)))
+    bumps = waves(xy, 5.0, rng) + 0.5 * rng.normal(size=(rows, columns))
+    rough = recipe.rough_m * off_road * bumps
     return replace(ground, heights=hills + rough)

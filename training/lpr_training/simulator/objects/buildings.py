@@ -27,6 +27,7 @@ class Building:
     wall: Material
     ledges: bool = False
     balconies: bool = False
+    pilasters: bool = False
     wing_m: tuple[float, float] = (0.0, 0.0)  # width and depth of a lower part in front
     detail: int = 0  # seed of windows, doors and balconies
 
@@ -45,6 +46,8 @@ def build(building: Building) -> Mesh:
         parts += _ledges(building)
     if building.balconies:
         parts += _balconies(building, rng)
+    if building.pilasters:
+        parts += _pilasters(building)
     if building.wing_m[0] > 0.0:
         parts.append(_wing(building, rng))
     return m.merge(parts)
@@ -101,6 +104,15 @@ def _ledges(b: Building) -> list[Mesh]:
     heights = (b.floor_height_m, b.height_m - 0.3)
     size = (b.width_m + 0.5, b.depth_m + 0.5, 0.25)
     return [m.box(size, (0.0, 0.0, z), b.wall) for z in heights]
+
+
+def _pilasters(b: Building) -> list[Mesh]:
+    """Flat pillars between the bays of the front, and a step before it."""
+    bays = max(1, round(b.width_m / b.bay_m))
+    x = np.linspace(-b.width_m / 2 + 0.2, b.width_m / 2 - 0.2, bays // 2 + 1)
+    size, y, z = (0.4, 0.35, b.height_m), -b.depth_m / 2 - 0.15, b.height_m / 2
+    step = m.box((0.3 * b.width_m, 0.9, 0.3), (0.0, -b.depth_m / 2 - 0.4, 0.15), Material.CONCRETE)
+    return [step] + [m.box(size, (float(at), y, z), b.wall) for at in x]
 
 
 def _balconies(b: Building, rng: np.random.Generator) -> list[Mesh]:

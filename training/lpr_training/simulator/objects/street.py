@@ -44,3 +44,16 @@ def wall(length_m: float, height_m: float, material: Material) -> Mesh:
     """A wall, fence or hedge along x."""
     thick = 0.6 if material is Material.LEAF else 0.15
     return m.box((length_m, thick, height_m + 0.8), (0.0, 0.0, (height_m - 0.8) / 2), material)
+
+
+def person() -> Mesh:
+    """A person of 1.75 m, looking along x, in the middle of a step."""
+    return m.merge([
+        m.tube((0.2, 0.1, 0.0), (0.0, 0.08, 0.85), (0.06, 0.09), Material.WOOD, 5),
+        m.tube((-0.2, -0.1, 0.0), (0.0, -0.08, 0.85), (0.06, 0.09), Material.WOOD, 5),
+        m.hull([(x, y, z) for x in (-0.11, 0.11) for y in (-0.2, 0.2) for z in (0.85, 1.45)],
+               Material.PLASTER),
+        m.tube((0.2, 0.27, 0.85), (0.0, 0.22, 1.42), (0.04, 0.06), Material.PLASTER, 5),
+        m.tube((-0.2, -0.27, 0.85), (0.0, -0.22, 1.42), (0.04, 0.06), Material.PLASTER, 5),
+        m.box((0.19, 0.16, 0.26), (0.02, 0.0, 1.62), Material.WOOD),
+    ])  # fmt: skip

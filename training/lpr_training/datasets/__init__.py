@@ -1,1 +1,34 @@
-"""Readers and writers of every dataset layout, one file each."""
+"""Readers and writers of every dataset layout, one file each; `DATASETS` is the register."""
+
+from pathlib import Path
+from typing import Any
+
+from lpr_ros.core.errors import DatasetError
+from lpr_training.datasets.bag import BagDataset
+from lpr_training.datasets.base import PlaceDataset
+from lpr_training.datasets.kitti import KittiDataset
+from lpr_training.datasets.kitti_bev import KittiBevDataset
+from lpr_training.datasets.oxford import InhouseDataset, OxfordDataset
+from lpr_training.datasets.oxford_raw import OxfordRawDataset
+from lpr_training.datasets.places import PlacesDataset
+from lpr_training.datasets.scans import ScansDataset
+from lpr_training.datasets.wild_places import WildPlacesDataset
+
+DATASETS: dict[str, type[PlaceDataset]] = {
+    'bag': BagDataset,
+    'inhouse': InhouseDataset,
+    'kitti': KittiDataset,
+    'kitti_bev': KittiBevDataset,
+    'oxford': OxfordDataset,
+    'oxford_raw': OxfordRawDataset,
+    'places': PlacesDataset,
+    'scans': ScansDataset,
+    'wild_places': WildPlacesDataset,
+}
+
+
+def make_dataset(name: str, root: Path, **options: Any) -> PlaceDataset:
+    """Open a registered dataset; the options are those of its class."""
+    if name not in DATASETS:
+        raise DatasetError(f'unknown dataset {name!r}; choose from {sorted(DATASETS)}')
+    return DATASETS[name](root, **options)

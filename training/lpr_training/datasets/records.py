@@ -1,6 +1,7 @@
 """What readers yield and writers take."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,3 +29,19 @@ class RecordedScan:
     stamp_ns: int
     T_odom_sensor: NDArray[np.float64]  # (4, 4), drifting odometry
     T_world_sensor: NDArray[np.float64]  # (4, 4), ground truth
+
+
+class PosedCloud(Protocol):
+    """What writers of posed clouds need: a Place and a RecordedScan both have it."""
+
+    @property
+    def points(self) -> NDArray[np.float32]:
+        """Points in the sensor frame, (N, 3)."""
+
+    @property
+    def stamp_ns(self) -> int:
+        """Time of the cloud."""
+
+    @property
+    def T_world_sensor(self) -> NDArray[np.float64]:
+        """Pose of the sensor, (4, 4)."""

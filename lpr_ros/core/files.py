@@ -1,0 +1,41 @@
+"""Files and folders that appear whole or not at all: written aside, then renamed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+import os
+from pathlib import Path
+import shutil
+
+PARTIAL_SUFFIX = '.partial'
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to; it takes the place of `path` only when the block succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
+    try:
+        yield partial
+        with partial.open('rb') as stream:
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill; it becomes `path`, which must not exist, on success."""
+    if path.exists():
+        raise FileExistsError(f'{path} exists already; remove it or choose another place')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
+    shutil.rmtree(partial, ignore_errors=True)  # what a killed run left
+    partial.mkdir()
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

@@ -1,0 +1,182 @@
+"""Keyframes or submaps of any recording with PointCloud2 and a source of poses."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.bag_scans import (
+    CLOUD_TYPES,
+    POSE_TYPES,
+    decode_scan,
+    find_extrinsic,
+    read_trajectory,
+)
+from lpr_ros.core.bags import Bag, Entry, OnBad, choose_topic, is_ground_truth
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.geometry import Trajectory
+from lpr_ros.core.keyframes import KeyframeConfig, KeyframePlanner, merge_scans, prepare
+from lpr_ros.core.poses import read_kitti_poses, read_tum
+from lpr_ros.core.records import Scan
+from lpr_training.datasets.base import PlaceDataset, PlaceTable
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_KEYFRAMES = KeyframeConfig()
+
+
+class BagDataset(PlaceDataset):
+    """The keyframes of one recording, one run.
+
+    The poses come from `poses`, a TUM or KITTI file, or else from the topic `odometry`; the
+    truth, where a topic `truth` (or one called ground truth) is recorded, becomes T_world_sensor,
+    the odometry otherwise. Topics are found by type when there is only one. `T_base_sensor`
+    places the sensor on the body that the poses follow; by default it is looked up in /tf_static.
+    """
+
+    def __init__(
+        self,
+        root: Path | Sequence[Path],
+        *,
+        points: str = '',
+        odometry: str = '',
+        truth: str = '',
+        poses: Path | None = None,
+        T_base_sensor: NDArray[np.float64] | None = None,
+        keyframes: KeyframeConfig = DEFAULT_KEYFRAMES,
+        on_bad: OnBad | None = None,
+    ):
+        self._paths = [Path(root)] if isinstance(root, str | Path) else [Path(p) for p in root]
+        self._config, self._on_bad = keyframes, on_bad
+        self._bag, self._pid = Bag(self._paths), os.getpid()
+        self.cloud_topic = choose_topic(self._bag, CLOUD_TYPES, 'PointCloud2', points)
+        self.pose_source = str(poses or choose_topic(self._bag, POSE_TYPES, 'odometry', odometry))
+        self._entries = self._bag.index(self.cloud_topic, on_bad)
+        if not self._entries:
+            raise DatasetError(f'{self._bag.label}: no message on {self.cloud_topic}')
+        if poses is None:
+            trajectory = read_trajectory(self._bag, self.pose_source, on_bad)
+        else:
+            trajectory = read_pose_file(poses, self._entries)
+        extrinsic = self._extrinsic(T_base_sensor, poses is None)
+        stamps = np.array([e.stamp_ns for e in self._entries], dtype=np.int64)
+        T, covered = trajectory.sample(stamps)
+        self._T_odom_sensor = T @ extrinsic
+        self.without_pose = int((~covered).sum())
+        if self.without_pose:
+            logger.warning('%d of %d scans have no pose', self.without_pose, len(stamps))
+        self._windows = self._plan(stamps, covered)
+        self.truth_topic = self._choose_truth(truth)
+        chosen = np.array([w[-1] for w in self._windows], dtype=np.int64)
+        T_world = self._world_poses(chosen, extrinsic)
+        run = self._paths[0].stem
+        names = tuple(str(stamps[i]) for i in chosen)
+        self._recent: OrderedDict[int, Scan] = OrderedDict()
+        super().__init__(PlaceTable(T_world, stamps[chosen], (run,) * len(chosen), names))
+
+    def _extrinsic(
+        self, given: NDArray[np.float64] | None, from_topic: bool
+    ) -> NDArray[np.float64]:
+        found = given
+        if given is None and from_topic:
+            found = find_extrinsic(self._bag, self.cloud_topic, self.pose_source)
+            if found is None:
+                logger.warning(
+                    'no transform from the body of %s to the frame of %s: taken to be the same',
+                    self.pose_source,
+                    self.cloud_topic,
+                )
+        return np.eye(4) if found is None else found
+
+    def _plan(
+        self, stamps: NDArray[np.int64], covered: NDArray[np.bool_]
+    ) -> list[tuple[int, ...]]:
+        planner = KeyframePlanner(self._config)
+        planned = (
+            planner.add(int(stamp), self._T_odom_sensor[i] if covered[i] else None)
+            for i, stamp in enumerate(stamps)
+        )
+        windows = [w for w in planned if w is not None]
+        # A keyframe by time alone may lack a pose, and a place needs one.
+        windows = [w for w in windows if covered[w[-1]]]
+        if not windows:
+            raise DatasetError(
+                f'{self._bag.label}: expected scans within the time of {self.pose_source}, got '
+                f'{len(stamps)} scans and none with a pose'
+            )
+        return windows
+
+    def _choose_truth(self, asked: str) -> str:
+        named = [
+            t.name
+            for t in self._bag.topics
+            if t.msgtype in POSE_TYPES and (t.name == asked if asked else is_ground_truth(t.name))
+        ]
+        if asked and not named:
+            raise DatasetError(f'{self._bag.label}: expected {asked} to be a pose topic')
+        return named[0] if len(named) == 1 else ''
+
+    def _world_poses(
+        self, chosen: NDArray[np.int64], extrinsic: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        if not self.truth_topic:
+            return self._T_odom_sensor[chosen]
+        truth = read_trajectory(self._bag, self.truth_topic, self._on_bad)
+        T, covered = truth.sample(np.array([self._entries[i].stamp_ns for i in chosen]))
+        if not covered.all():
+            raise DatasetError(
+                f'{self._bag.label}: {self.truth_topic} covers {int(covered.sum())} of '
+                f'{len(chosen)} keyframes'
+            )
+        return T @ extrinsic
+
+    def points(self, index: int) -> NDArray[np.float32]:
+        """Read and merge the scans of one keyframe, metres, in the frame of its last scan."""
+        window = self._windows[index]
+        scans = []
+        for i in window:
+            try:
+                scans.append(self._scan(i))
+            except DatasetError as error:
+                if self._on_bad is None or i == window[-1]:
+                    raise
+                self._on_bad(error)  # one bad scan does not spoil a submap
+        return merge_scans(scans, self._config.submap_voxel_m).points
+
+    def _scan(self, i: int) -> Scan:
+        """Read one scan; the windows of keyframes overlap, so the recent ones are kept."""
+        if i not in self._recent:
+            bag = self._own_bag()
+            message = bag.read(self.cloud_topic, self._entries[i])
+            scan = decode_scan(bag, self.cloud_topic, message, self._T_odom_sensor[i])
+            self._recent[i] = prepare(scan, self._config)
+            while len(self._recent) > self._config.submap_scans:
+                self._recent.popitem(last=False)
+        return self._recent[i]
+
+    def _own_bag(self) -> Bag:
+        """Open the recording anew in a worker: processes must not share a file position."""
+        if self._pid != os.getpid():
+            self._bag, self._pid = Bag(self._paths), os.getpid()
+        return self._bag
+
+
+def read_pose_file(path: Path, entries: Sequence[Entry]) -> Trajectory:
+    """Read a TUM file, or a KITTI file that has one pose per cloud."""
+    path = Path(path)
+    try:
+        first = next((w for w in path.read_text().splitlines() if w and w[0] != '#'), '')
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f'{path}: expected a TUM or KITTI pose file: {error}') from error
+    if len(first.replace(',', ' ').split()) != 12:
+        return read_tum(path)
+    T = read_kitti_poses(path)
+    if len(T) != len(entries):
+        raise DatasetError(
+            f'{path}: expected one pose for each of the {len(entries)} clouds, got {len(T)}'
+        )
+    return Trajectory.from_unordered([e.stamp_ns for e in entries], T)

@@ -1,0 +1,93 @@
+"""Evaluation sets between runs: databases, queries, and which answers are right."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import whole_file
+from lpr_training.datasets.packed import NpzFile
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSets:
+    """Every run is a database; its queries are asked of every other run's database.
+
+    Places are numbers into the dataset the sets were made from.
+    """
+
+    runs: tuple[str, ...]
+    database: NDArray[np.int64]  # (D, 2) rows: run, place; by run, then in the order of the run
+    queries: NDArray[np.int64]  # (Q, 2) rows: run, place
+    true_neighbours: NDArray[np.int32]  # (K, 3) sorted rows: query, run, index in its database
+
+    def database_of(self, run: int) -> NDArray[np.int64]:
+        """Return the places of one run's database, in order."""
+        return self.database[self.database[:, 0] == run, 1]
+
+    def queries_of(self, run: int) -> NDArray[np.int64]:
+        """Return the numbers (rows of `queries`) of one run's queries."""
+        return np.flatnonzero(self.queries[:, 0] == run)
+
+    def true_of(self, query: int, run: int) -> NDArray[np.int32]:
+        """Return the right answers to a query in one run's database."""
+        low, high = np.searchsorted(self.true_neighbours[:, 0], [query, query + 1])
+        rows = self.true_neighbours[low:high]
+        return rows[rows[:, 1] == run, 2]
+
+    def save(self, path: Path) -> None:
+        """Write an npz file."""
+        with whole_file(Path(path)) as partial, partial.open('wb') as stream:
+            np.savez_compressed(
+                stream,
+                runs=np.array(self.runs, dtype=np.str_),
+                database=self.database,
+                queries=self.queries,
+                true_neighbours=self.true_neighbours,
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> 'EvaluationSets':
+        """Read what `save` wrote."""
+        names = ('runs', 'database', 'queries', 'true_neighbours')
+        file = NpzFile(Path(path), names)
+        return cls(tuple(map(str, file['runs'])), *(file[name] for name in names[1:]))
+
+
+def make_evaluation_sets(
+    runs: Sequence[str],
+    positions_xy: NDArray[np.float64],
+    is_query: NDArray[np.bool_],
+    radius_m: float,
+) -> EvaluationSets:
+    """Make sets from the run and position of each place; an answer within radius_m is right."""
+    if not len(runs) == len(positions_xy) == len(is_query):
+        raise DatasetError(
+            f'expected one run, position and query flag per place, got {len(runs)}, '
+            f'{len(positions_xy)} and {len(is_query)}'
+        )
+    names, run_of = np.unique(np.array(runs), return_inverse=True)
+    places = np.argsort(run_of, kind='stable')
+    queries = places[is_query[places]]
+    rows = [np.empty((0, 3), dtype=np.int64)]
+    for run in range(len(names)):
+        database = places[run_of[places] == run]
+        asked = np.flatnonzero(run_of[queries] != run)
+        tree = cKDTree(positions_xy[database])
+        found = tree.query_ball_point(positions_xy[queries[asked]], radius_m)
+        lengths = [len(f) for f in found]
+        answers = np.concatenate([np.empty(0, np.int64), *(np.asarray(f, int) for f in found)])
+        numbers = np.repeat(asked, lengths)
+        rows.append(np.column_stack([numbers, np.full(len(numbers), run), answers]))
+    table = np.concatenate(rows)
+    table = table[np.lexsort(table.T[::-1])].astype(np.int32)
+    return EvaluationSets(
+        tuple(map(str, names)),
+        np.column_stack([run_of[places], places]),
+        np.column_stack([run_of[queries], queries]),
+        table,
+    )

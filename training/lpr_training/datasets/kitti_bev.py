@@ -1,0 +1,60 @@
+"""KITTI odometry as bird's-eye counts: kitti_bev_<seq>.npz, lifted to points.
+
+`counts` (N, 151, 151) uint8 says how many 0.4 m voxels are occupied above each pixel; their
+heights are lost, so they are stacked from the ground. `T_world_sensor` (N, 3, 4), z up.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_training.datasets.base import PlaceDataset, PlaceTable
+from lpr_training.datasets.packed import NpzFile, find_npz
+
+PIXEL_M = 0.4
+CENTRE = 75  # the sensor stands in the middle pixel, row 0 is forward, column 0 left
+SCAN_PERIOD_NS = 100_000_000
+PREFIX = 'kitti_bev_'
+
+
+class KittiBevDataset(PlaceDataset):
+    """Sequences of bird's-eye counts, each a run; x forward, y left, metres."""
+
+    def __init__(self, root: Path, *, sequences: Sequence[str] | None = None):
+        self._files = {
+            run: NpzFile(path, ('counts', 'T_world_sensor'))
+            for run, path in find_npz(root, PREFIX, sequences).items()
+        }
+        self._first: dict[str, int] = {}
+        tables = []
+        for run, file in self._files.items():
+            self._first[run] = sum(len(t.names) for t in tables)
+            rows = file['T_world_sensor']
+            T = np.tile(np.eye(4), (len(rows), 1, 1))
+            T[:, :3] = rows
+            stamps = np.arange(len(rows), dtype=np.int64) * SCAN_PERIOD_NS
+            names = tuple(f'{i:06d}' for i in range(len(rows)))
+            tables.append(PlaceTable(T, stamps, (run,) * len(rows), names))
+        super().__init__(PlaceTable.join(tables))
+
+    def counts(self, index: int) -> NDArray[np.uint8]:
+        """Return the counts of one scan, (151, 151)."""
+        run = self.runs[index]
+        return self._files[run]['counts'][index - self._first[run]]
+
+    def points(self, index: int) -> NDArray[np.float32]:
+        """Lift one scan: a pixel with count n becomes n points stacked in z."""
+        return lift(self.counts(index))
+
+
+def lift(counts: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Turn column counts into the centres of stacked voxels, (n, 3)."""
+    rows, columns = np.nonzero(counts)
+    heights = counts[rows, columns].astype(np.int64)
+    level = np.arange(heights.sum()) - np.repeat(np.cumsum(heights) - heights, heights)
+    cells = np.column_stack(
+        [CENTRE - np.repeat(rows, heights), CENTRE - np.repeat(columns, heights), level]
+    )
+    return ((cells + 0.5) * PIXEL_M).astype(np.float32)

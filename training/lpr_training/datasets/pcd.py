@@ -1,0 +1,149 @@
+"""PCD files: ascii, binary and binary_compressed; the fields x, y and z."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.errors import DatasetError
+from lpr_training.datasets.raw_clouds import finite_xyz
+
+KINDS = {'F': 'f', 'I': 'i', 'U': 'u'}
+
+
+def read_pcd(path: Path) -> NDArray[np.float32]:
+    """Read the finite points of a PCD file, (N, 3)."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f'{path}: cannot be read: {error.strerror}') from error
+    header, body = _split(path, data)
+    try:
+        dtype, count = _point_type(header)
+    except (KeyError, ValueError, TypeError) as error:
+        raise DatasetError(
+            f'{path}: expected a PCD header with FIELDS, SIZE, TYPE and POINTS, got '
+            f'{header}: {error}'
+        ) from error
+    missing = [name for name in 'xyz' if name not in (dtype.names or ())]
+    if missing:
+        raise DatasetError(f'{path}: expected fields x, y and z, got {list(dtype.names or ())}')
+    readers = {'ascii': _ascii, 'binary': _binary, 'binary_compressed': _compressed}
+    storage = header['DATA'][0]
+    if storage not in readers:
+        raise DatasetError(f'{path}: expected DATA {list(readers)}, got {storage!r}')
+    cloud = readers[storage](path, body, dtype, count)
+    return finite_xyz(path, np.column_stack([cloud['x'], cloud['y'], cloud['z']]))
+
+
+def write_pcd(path: Path, points: NDArray[np.float32]) -> None:
+    """Write a binary PCD file with x, y and z."""
+    header = (
+        '# .PCD v0.7 - Point Cloud Data file format\nVERSION 0.7\nFIELDS x y z\nSIZE 4 4 4\n'
+        f'TYPE F F F\nCOUNT 1 1 1\nWIDTH {len(points)}\nHEIGHT 1\n'
+        f'VIEWPOINT 0 0 0 1 0 0 0\nPOINTS {len(points)}\nDATA binary\n'
+    )
+    path.write_bytes(header.encode() + np.ascontiguousarray(points, dtype='<f4').tobytes())
+
+
+def _split(path: Path, data: bytes) -> tuple[dict[str, list[str]], bytes]:
+    """Divide a file into its header, key by key, and what follows the DATA line."""
+    header: dict[str, list[str]] = {}
+    start = 0
+    while 'DATA' not in header:
+        end = data.find(b'\n', start)
+        if end < 0:
+            raise DatasetError(f'{path}: expected a PCD header ending with a DATA line')
+        words = data[start:end].decode('ascii', errors='replace').split()
+        if words and not words[0].startswith('#'):
+            header[words[0]] = words[1:]
+        start = end + 1
+    return header, data[start:]
+
+
+def _point_type(header: dict[str, list[str]]) -> tuple[np.dtype[Any], int]:
+    names = header['FIELDS']
+    counts = [int(c) for c in header.get('COUNT', ['1'] * len(names))]
+    formats = []
+    for kind, size, count in zip(header['TYPE'], header['SIZE'], counts, strict=True):
+        scalar = f'<{KINDS[kind]}{int(size)}'
+        formats.append((scalar, (count,)) if count != 1 else scalar)
+    # PCL pads with fields all called "_": names must differ in NumPy.
+    unique = [name if name != '_' else f'_{i}' for i, name in enumerate(names)]
+    dtype = np.dtype(list(zip(unique, formats, strict=True)))
+    return dtype, int(header['POINTS'][0])
+
+
+def _ascii(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    try:
+        values = np.array(body.split(), dtype=np.float64)
+    except ValueError as error:
+        raise DatasetError(f'{path}: expected numbers: {error}') from error
+    widths = [int(np.prod(dtype[name].shape, dtype=int)) for name in dtype.names or ()]
+    if len(values) != count * sum(widths):
+        raise DatasetError(
+            f'{path}: expected {count} points of {sum(widths)} numbers, got {len(values)} numbers'
+        )
+    cloud = np.zeros(count, dtype=dtype)
+    starts = np.cumsum([0, *widths])
+    for name, start in zip(dtype.names or (), starts, strict=False):
+        if dtype[name].shape == ():
+            cloud[name] = values.reshape(count, -1)[:, start]
+    return cloud
+
+
+def _binary(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    if len(body) < count * dtype.itemsize:
+        raise DatasetError(
+            f'{path}: expected {count} points of {dtype.itemsize} bytes = '
+            f'{count * dtype.itemsize} bytes, got {len(body)}'
+        )
+    return np.frombuffer(body, dtype=dtype, count=count)
+
+
+def _compressed(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """Unpack LZF; a compressed file holds one whole field after the other."""
+    sizes = np.frombuffer(body[:8], dtype='<u4')
+    expected = count * dtype.itemsize
+    if len(sizes) != 2 or sizes[1] != expected or len(body) < 8 + int(sizes[0]):
+        raise DatasetError(f'{path}: expected {expected} bytes compressed, got {sizes.tolist()}')
+    try:
+        raw = lzf_decompress(body[8 : 8 + int(sizes[0])])
+    except IndexError as error:
+        raise DatasetError(f'{path}: damaged compressed data') from error
+    if len(raw) != expected:
+        raise DatasetError(f'{path}: expected {expected} bytes unpacked, got {len(raw)}')
+    cloud = np.zeros(count, dtype=dtype)
+    start = 0
+    for name in dtype.names or ():
+        end = start + count * dtype[name].itemsize
+        cloud[name] = np.frombuffer(raw[start:end], dtype=dtype[name].base).reshape(
+            cloud[name].shape
+        )
+        start = end
+    return cloud
+
+
+def lzf_decompress(data: bytes) -> bytes:
+    """Undo LZF: runs of literal bytes, and copies of up to 264 bytes from up to 8192 back."""
+    out = bytearray()
+    i = 0
+    while i < len(data):
+        control = data[i]
+        i += 1
+        if control < 32:
+            out += data[i : i + control + 1]
+            i += control + 1
+            continue
+        length = control >> 5
+        if length == 7:
+            length += data[i]
+            i += 1
+        start = len(out) - ((control & 31) << 8) - data[i] - 1
+        i += 1
+        if start < 0:
+            raise IndexError('a copy from before the beginning')
+        for k in range(start, start + length + 2):  # byte by byte: source and copy may overlap
+            out.append(out[k])
+    return bytes(out)

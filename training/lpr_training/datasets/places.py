@@ -1,0 +1,95 @@
+"""The layout that convert.py makes of a user's recording.
+
+ROOT/<run>/places.csv (stamp_ns,x,y,z,qx,qy,qz,qw: the pose of the sensor in the world) and
+ROOT/<run>/clouds/<stamp_ns>.npy, float32 (N, 3), metres, sensor frame.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import whole_file
+from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
+from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
+from lpr_training.datasets.records import PosedCloud
+from lpr_training.datasets.tables import Table, write_table
+
+TABLE = 'places.csv'
+CLOUDS = 'clouds'
+POSE_COLUMNS = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
+COLUMNS = ('stamp_ns', *POSE_COLUMNS)
+
+
+class PlacesDataset(PlaceDataset):
+    """Converted recordings, each a run."""
+
+    def __init__(self, root: Path, *, runs: Sequence[str] | None = None):
+        self._root = Path(root)
+        found = sorted(path.parent.name for path in self._root.glob(f'*/{TABLE}'))
+        missing = sorted(set(runs or ()) - set(found))
+        if not found or missing:
+            raise DatasetError(
+                f'expected {self._root}/{missing[0] if missing else "<run>"}/{TABLE} and '
+                f'{CLOUDS}/*.npy, found {describe_folder(self._root)}'
+            )
+        super().__init__(PlaceTable.join([self._read_run(run) for run in runs or found]))
+
+    def _read_run(self, run: str) -> PlaceTable:
+        table = Table(self._root / run / TABLE, COLUMNS)
+        poses = table.numbers(POSE_COLUMNS)
+        return PlaceTable(
+            pose_from_quaternion(poses[:, :3], poses[:, 3:]),
+            table.stamps_ns('stamp_ns', 1),
+            (run,) * len(table),
+            tuple(table.text('stamp_ns')),
+        )
+
+    def points(self, index: int) -> NDArray[np.float32]:
+        """Read one cloud, metres."""
+        path = cloud_path(self._root, self.runs[index], int(self.stamps_ns[index]))
+        try:
+            points = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise DatasetError(f'{path}: expected a .npy file: {error}') from error
+        if points.ndim != 2 or points.shape[1] != 3 or points.dtype != np.float32:
+            raise DatasetError(
+                f'{path}: expected float32 (N, 3), got {points.dtype} {points.shape}'
+            )
+        return points
+
+
+def cloud_path(root: Path, run: str, stamp_ns: int) -> Path:
+    """Return where the cloud of one place lies."""
+    return Path(root) / run / CLOUDS / f'{stamp_ns}.npy'
+
+
+def write_cloud(root: Path, run: str, stamp_ns: int, points: NDArray[np.float32]) -> None:
+    """Write the cloud of one place; it appears whole or not at all."""
+    with whole_file(cloud_path(root, run, stamp_ns)) as partial, partial.open('wb') as stream:
+        np.save(stream, np.ascontiguousarray(points, dtype=np.float32))
+
+
+def write_poses(
+    root: Path, run: str, rows: Iterable[tuple[int, NDArray[np.float64]]]
+) -> None:
+    """Write the table of a run, from (stamp_ns, T_world_sensor); it is what completes a run."""
+    write_table(
+        Path(root) / run / TABLE,
+        COLUMNS,
+        (
+            [str(stamp_ns), *(repr(float(v)) for v in (*T[:3, 3], *quaternion_from_pose(T)))]
+            for stamp_ns, T in rows
+        ),
+    )
+
+
+def write_places(root: Path, run: str, clouds: Iterable[PosedCloud]) -> None:
+    """Write a whole run, cloud by cloud."""
+    rows = []
+    for cloud in clouds:
+        write_cloud(root, run, cloud.stamp_ns, cloud.points)
+        rows.append((cloud.stamp_ns, cloud.T_world_sensor))
+    write_poses(root, run, rows)

@@ -1,0 +1,101 @@
+"""From points in metres to the clouds of the Oxford benchmark: 4096 points in [-1, 1]."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.errors import CloudError
+
+POINTS = 4096
+GROUND_BAND_M = 0.5  # points this near the fitted plane are ground
+GROUND_TILT_DEG = 30.0  # a steeper plane is a facade, not the ground
+PLANE_TRIALS = 200
+PLANE_SAMPLE = 4000  # points a trial plane is judged by
+VOXEL_STEP_M = 0.025  # the grid sizes tried are multiples of this
+MEAN_DISTANCE = 0.5  # of the points from their centre, after scaling
+
+
+def remove_ground(
+    points: NDArray[np.float64], rng: np.random.Generator, band_m: float = GROUND_BAND_M
+) -> NDArray[np.float64]:
+    """Return the (N, 3) points outside a band around the plane that holds the most of them.
+
+    Only planes within 30 degrees of horizontal (z vertical) are tried. Without one, all stay.
+    """
+    if len(points) < 3:
+        return points
+    corners = points[rng.integers(len(points), size=(PLANE_TRIALS, 3))]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    lengths = np.linalg.norm(normals, axis=1)
+    upright = np.abs(normals[:, 2]) >= np.cos(np.deg2rad(GROUND_TILT_DEG)) * lengths
+    usable = upright & (lengths > 1e-6)
+    if not usable.any():
+        return points
+    normals = normals[usable] / lengths[usable, None]
+    offsets = np.einsum('ij,ij->i', normals, corners[usable, 0])
+    sample = points[rng.permutation(len(points))[:PLANE_SAMPLE]]
+    near = np.abs(sample @ normals.T - offsets) <= band_m
+    best = int(near.sum(axis=0).argmax())
+    return points[np.abs(points @ normals[best] - offsets[best]) > band_m]
+
+
+def normalise(
+    points: NDArray[np.floating], rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Reduce to 4096 points, centre and scale them into [-1, 1]; return them and the centre.
+
+    A voxel grid just coarse enough for 4096 cells is averaged, points drawn at random fill up;
+    the mean distance from the centre becomes 0.5, and points then outside [-1, 1] are replaced
+    by others drawn at random.
+    """
+    points = np.asarray(points, dtype=np.float64)
+    if len(points) < POINTS:
+        raise CloudError(f'expected at least {POINTS} points, got {len(points)}')
+    reduced = voxel_means(points, _grid_size(points))
+    drawn = points[rng.permutation(len(points))[: POINTS - len(reduced)]]
+    reduced = np.concatenate([reduced, drawn])
+    centre = reduced.mean(axis=0)
+    spread = np.linalg.norm(reduced - centre, axis=1).mean()
+    if spread < 1e-9:
+        raise CloudError(f'expected points apart from each other, all are at {centre}')
+    scale = MEAN_DISTANCE / spread
+    inside = _inside((reduced - centre) * scale)
+    if len(inside) < POINTS:
+        spare = _inside((points[rng.permutation(len(points))] - centre) * scale)
+        if len(inside) + len(spare) < POINTS:
+            raise CloudError(
+                f'expected {POINTS} points within the scaled cube, got '
+                f'{len(inside)} and {len(spare)} to draw from'
+            )
+        inside = np.concatenate([inside, spare[: POINTS - len(inside)]])
+    return inside, centre
+
+
+def voxel_means(points: NDArray[np.float64], voxel_m: float) -> NDArray[np.float64]:
+    """Average the points of each voxel."""
+    _, voxel = np.unique(_keys(points, voxel_m), return_inverse=True)
+    counts = np.bincount(voxel)
+    return np.column_stack([np.bincount(voxel, points[:, k]) / counts for k in range(3)])
+
+
+def _grid_size(points: NDArray[np.float64]) -> float:
+    """Find the smallest multiple of 25 mm whose grid has at most 4096 occupied voxels."""
+    low, high = 0, 1
+    while len(np.unique(_keys(points, high * VOXEL_STEP_M))) > POINTS:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if len(np.unique(_keys(points, middle * VOXEL_STEP_M))) > POINTS:
+            low = middle
+        else:
+            high = middle
+    return high * VOXEL_STEP_M
+
+
+def _keys(points: NDArray[np.float64], voxel_m: float) -> NDArray[np.int64]:
+    cells = np.floor((points - points.min(axis=0)) / voxel_m).astype(np.int64)
+    sizes = cells.max(axis=0) + 1
+    return (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
+
+
+def _inside(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    return points[(np.abs(points) <= 1.0).all(axis=1)]

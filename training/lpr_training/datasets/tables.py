@@ -1,0 +1,101 @@
+"""CSV tables with a header line: columns by name, numbers checked, lines named in messages."""
+
+from collections.abc import Iterable, Sequence
+import csv
+from decimal import Decimal, InvalidOperation
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import whole_file
+
+
+class Table:
+    """The rows of a CSV file; columns are taken by name and checked as they are asked for."""
+
+    def __init__(self, path: Path, columns: Sequence[str]):
+        self.path = path
+        try:
+            with path.open(newline='', encoding='utf-8-sig') as stream:
+                rows = [
+                    (number, row)
+                    for number, row in enumerate(csv.reader(stream, skipinitialspace=True), 1)
+                    if any(cell.strip() for cell in row)
+                ]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise DatasetError(
+                f'{path}: expected a csv with columns {list(columns)}: {error}'
+            ) from error
+        header = [cell.strip() for cell in rows[0][1]] if rows else []
+        missing = [name for name in columns if name not in header]
+        if missing:
+            raise DatasetError(
+                f'{path}, line 1: expected columns {list(columns)}, got {header}: '
+                f'no {missing[0]!r}'
+            )
+        self._header = header
+        self._rows = rows[1:]
+        for number, row in self._rows:
+            if len(row) < len(header):
+                raise DatasetError(
+                    f'{path}, line {number}: expected {len(header)} values, got {len(row)}'
+                )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def has(self, column: str) -> bool:
+        """Tell whether the file has this column."""
+        return column in self._header
+
+    def text(self, column: str) -> list[str]:
+        """Return a column as it stands in the file."""
+        place = self._header.index(column)
+        return [row[place].strip() for _, row in self._rows]
+
+    def numbers(self, columns: Sequence[str]) -> NDArray[np.float64]:
+        """Return (N, len(columns)) finite numbers."""
+        table = np.empty((len(self), len(columns)))
+        for k, column in enumerate(columns):
+            for i, cell in enumerate(self.text(column)):
+                table[i, k] = self._number(i, column, cell)
+        return table
+
+    def stamps_ns(self, column: str, unit_ns: int) -> NDArray[np.int64]:
+        """Return a column of decimal times of the given unit as integer nanoseconds."""
+        stamps = np.empty(len(self), dtype=np.int64)
+        for i, cell in enumerate(self.text(column)):
+            self._number(i, column, cell)
+            stamps[i] = exact_ns(cell, unit_ns)
+        return stamps
+
+    def _number(self, index: int, column: str, cell: str) -> float:
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise DatasetError(
+                f'{self.path}, line {self._rows[index][0]}, column {column!r}: '
+                f'expected a finite number, got {cell!r}'
+            )
+        return value
+
+
+def exact_ns(text: str, unit_ns: int) -> int:
+    """Turn a decimal time into integer nanoseconds, without the rounding of a float."""
+    try:
+        return int((Decimal(text) * unit_ns).to_integral_value())
+    except (InvalidOperation, OverflowError, ValueError) as error:
+        raise DatasetError(f'expected a time, got {text!r}') from error
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a CSV file that `Table` reads back."""
+    with whole_file(path) as partial, partial.open('w', encoding='utf-8') as stream:
+        stream.write(','.join(columns) + '\n')
+        for row in rows:
+            stream.write(','.join(row) + '\n')

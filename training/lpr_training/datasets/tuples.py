@@ -1,0 +1,92 @@
+"""Training tuples: which places are positives of a place, and which are no negatives of it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from lpr_ros.core.files import whole_file
+from lpr_training.datasets.packed import NpzFile
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of different lengths: row i is indices[offsets[i]:offsets[i + 1]], ascending."""
+
+    offsets: NDArray[np.int64]  # (N + 1,)
+    indices: NDArray[np.int32]
+
+    @classmethod
+    def from_pairs(cls, rows: NDArray[np.int64], values: NDArray[np.int64], n: int) -> 'Ragged':
+        """Group (row, value) pairs by row."""
+        order = np.lexsort((values, rows))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
+        return cls(offsets.astype(np.int64), values[order].astype(np.int32))
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Sequence[int]]) -> 'Ragged':
+        """Build from rows given one by one."""
+        arrays = [np.sort(np.asarray(row, dtype=np.int32)) for row in rows]
+        offsets = np.cumsum([0, *(len(a) for a in arrays)]).astype(np.int64)
+        empty = np.empty(0, dtype=np.int32)
+        return cls(offsets, np.concatenate([empty, *arrays]))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        return self.indices[self.offsets[row] : self.offsets[row + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingTuples:
+    """For each of N places: `positives` without itself, `non_negatives` with itself."""
+
+    positives: Ragged
+    non_negatives: Ragged
+
+    def __len__(self) -> int:
+        return len(self.positives)
+
+    def save(self, path: Path) -> None:
+        """Write an npz file."""
+        with whole_file(Path(path)) as partial, partial.open('wb') as stream:
+            np.savez_compressed(
+                stream,
+                positives_offsets=self.positives.offsets,
+                positives_indices=self.positives.indices,
+                non_negatives_offsets=self.non_negatives.offsets,
+                non_negatives_indices=self.non_negatives.indices,
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> 'TrainingTuples':
+        """Read what `save` wrote."""
+        sides, parts = ('positives', 'non_negatives'), ('offsets', 'indices')
+        file = NpzFile(Path(path), [f'{side}_{part}' for side in sides for part in parts])
+        return cls(*(Ragged(*(file[f'{side}_{part}'] for part in parts)) for side in sides))
+
+
+def make_tuples(
+    positions_xy: NDArray[np.float64], positive_m: float, non_negative_m: float
+) -> TrainingTuples:
+    """Make tuples by distance: positives within positive_m, negatives beyond non_negative_m."""
+    return TrainingTuples(
+        neighbours_within(positions_xy, positive_m, include_self=False),
+        neighbours_within(positions_xy, non_negative_m, include_self=True),
+    )
+
+
+def neighbours_within(
+    positions_xy: NDArray[np.float64], radius_m: float, *, include_self: bool
+) -> Ragged:
+    """Return for each of (N, 2) positions the others at most radius_m away."""
+    n = len(positions_xy)
+    pairs = cKDTree(positions_xy).query_pairs(radius_m, output_type='ndarray')
+    own = np.arange(n if include_self else 0)
+    rows = np.concatenate([pairs[:, 0], pairs[:, 1], own])
+    values = np.concatenate([pairs[:, 1], pairs[:, 0], own])
+    return Ragged.from_pairs(rows, values, n)

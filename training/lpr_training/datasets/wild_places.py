@@ -1,0 +1,147 @@
+"""Wild-Places, both released layouts.
+
+v2: ROOT/{Venman,Karawatha}/<seq>/Clouds_downsampled/<stamp>.pcd, poses_aligned.csv with
+timestamp,x,y,z,qx,qy,qz,qw; its timestamps do not always name a file, then the files in order of
+time are the rows in order. v3: ROOT/<seq>/Clouds_downsampled/<stamp>.bin (float32 x y z
+intensity), submap_poses.csv with %time. The released scripts mix the two, so does this reader:
+each sequence is read by what is there.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+import logging
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import whole_folder
+from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.poses import seconds_from_ns
+from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
+from lpr_training.datasets.pcd import read_pcd, write_pcd
+from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
+from lpr_training.datasets.records import PosedCloud
+from lpr_training.datasets.tables import Table, exact_ns, write_table
+
+logger = logging.getLogger(__name__)
+
+SITES = {'V': 'Venman', 'K': 'Karawatha'}
+SEQUENCES = tuple(f'{letter}-{number:02d}' for letter in SITES for number in range(1, 5))
+CLOUDS = 'Clouds_downsampled'
+TABLES = {'v2': 'poses_aligned.csv', 'v3': 'submap_poses.csv'}
+TIME_COLUMNS = {'v2': 'timestamp', 'v3': '%time'}
+POSE_COLUMNS = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
+NS_PER_S = 1_000_000_000
+
+
+class WildPlacesDataset(PlaceDataset):
+    """Submaps of the given sequences (all that are there by default), each a run, in metres."""
+
+    def __init__(
+        self, root: Path, *, sequences: Sequence[str] | None = None, clouds: str = CLOUDS
+    ):
+        self._root = Path(root)
+        self._clouds = clouds
+        self._suffixes: dict[str, str] = {}
+        chosen = [
+            s
+            for s in SEQUENCES
+            if (sequences is None and self._folder(s).is_dir()) or s in (sequences or ())
+        ]
+        unknown = sorted(set(sequences or ()) - set(SEQUENCES))
+        if unknown or not chosen:
+            raise DatasetError(
+                f'expected {self._root}/V-01/{clouds}/*.bin (v3) or {self._root}/Venman/V-01/'
+                f'{clouds}/*.pcd (v2) for sequences among {list(SEQUENCES)}, got '
+                f'{unknown or describe_folder(self._root)}'
+            )
+        super().__init__(PlaceTable.join([self._read_sequence(s) for s in chosen]))
+
+    def _folder(self, sequence: str) -> Path:
+        nested = self._root / SITES[sequence[0]] / sequence
+        return nested if nested.is_dir() else self._root / sequence
+
+    def _read_sequence(self, sequence: str) -> PlaceTable:
+        folder = self._folder(sequence)
+        path = next((folder / t for t in TABLES.values() if (folder / t).exists()), None)
+        if path is None:
+            raise DatasetError(
+                f'expected {folder}/{TABLES["v3"]} or {TABLES["v2"]}, '
+                f'found {describe_folder(folder)}'
+            )
+        table = Table(path, POSE_COLUMNS)
+        names, self._suffixes[sequence] = self._cloud_names(sequence, table)
+        poses = table.numbers(POSE_COLUMNS)
+        zero = np.flatnonzero(np.linalg.norm(poses[:, 3:], axis=1) < 1e-6)
+        if len(zero):
+            raise DatasetError(f'{path}, row {zero[0] + 1}: the quaternion is zero')
+        return PlaceTable(
+            pose_from_quaternion(poses[:, :3], poses[:, 3:]),
+            np.array([exact_ns(name, NS_PER_S) for name in names], dtype=np.int64),
+            (sequence,) * len(names),
+            tuple(names),
+        )
+
+    def _cloud_names(self, sequence: str, table: Table) -> tuple[list[str], str]:
+        """Return the name of each row's cloud, and the suffix of the clouds."""
+        folder = self._folder(sequence) / self._clouds
+        suffix = '.bin' if any(folder.glob('*.bin')) else '.pcd'
+        files = {path.stem for path in folder.glob(f'*{suffix}')}
+        if not files:
+            raise DatasetError(
+                f'expected {folder}/*.bin or *.pcd, found {describe_folder(folder)}'
+            )
+        column = next((c for c in TIME_COLUMNS.values() if table.has(c)), None)
+        stamps = table.text(column) if column else []
+        if len(set(stamps)) == len(table) and files.issuperset(stamps):
+            return stamps, suffix
+        if len(files) != len(table):
+            absent = next((s for s in stamps if s not in files), 'its rows')
+            raise DatasetError(
+                f'{table.path}: {absent} has no cloud, and {len(table)} rows cannot be matched '
+                f'in order to the {len(files)} clouds of {folder}'
+            )
+        logger.warning('%s: stamps do not name the clouds; matched in order', table.path)
+        return sorted(files, key=lambda name: exact_ns(name, NS_PER_S)), suffix
+
+    def path(self, index: int) -> Path:
+        """Return the file of one submap."""
+        run = self.runs[index]
+        return self._folder(run) / self._clouds / f'{self.names[index]}{self._suffixes[run]}'
+
+    def points(self, index: int) -> NDArray[np.float32]:
+        """Read one submap, metres."""
+        path = self.path(index)
+        if path.suffix == '.pcd':
+            return read_pcd(path)
+        return finite_xyz(path, read_raw(path, '<f4', 4))
+
+
+def write_wild_places(
+    root: Path, layout: str, sequence: str, clouds: Iterable[PosedCloud]
+) -> None:
+    """Write one sequence ('V-01' ... 'K-04') in the layout 'v2' or 'v3'."""
+    if layout not in TABLES or sequence not in SEQUENCES:
+        raise DatasetError(
+            f'expected a layout among {list(TABLES)} and a sequence among {list(SEQUENCES)}, '
+            f'got {layout!r} and {sequence!r}'
+        )
+    site = Path(root) / SITES[sequence[0]] if layout == 'v2' else Path(root)
+
+    def rows(folder: Path) -> Iterator[list[str]]:
+        for cloud in clouds:
+            name = seconds_from_ns(cloud.stamp_ns)
+            if layout == 'v2':
+                write_pcd(folder / f'{name}.pcd', cloud.points)
+            else:
+                intensity = getattr(cloud, 'intensity', np.zeros(len(cloud.points)))
+                table = np.column_stack([cloud.points, intensity])
+                write_raw(folder / f'{name}.bin', table, '<f4')
+            T = cloud.T_world_sensor
+            yield [name, *(repr(float(v)) for v in (*T[:3, 3], *quaternion_from_pose(T)))]
+
+    with whole_folder(site / sequence) as partial:
+        (partial / CLOUDS).mkdir()
+        columns = (TIME_COLUMNS[layout], *POSE_COLUMNS)
+        write_table(partial / TABLES[layout], columns, rows(partial / CLOUDS))

@@ -75,10 +75,11 @@ def convert_one(
     args: argparse.Namespace, bag: Path, run: str, bad: 'list[DatasetError]'
 ) -> str:
     """Convert one recording and return a line that says what came of it."""
-    from lpr_ros.core.geometry import pose_from_quaternion
-    from lpr_ros.core.keyframes import KeyframeConfig
     from lpr_training.conversion import convert, is_complete
     from lpr_training.datasets.bag import BagDataset
+
+    from lpr_ros.core.geometry import pose_from_quaternion
+    from lpr_ros.core.keyframes import KeyframeConfig
 
     config = KeyframeConfig(
         distance_m=args.distance,

@@ -1,9 +1,9 @@
 """Simulated worlds, sensors and drives.
 
-    world = make_world('city', seed=3)
-    drive = make_drive(world, length_m=1500.0)
-    for scan in simulate_drive(world, load_sensor('hdl64'), drive, seed=3):
-        ...
+world = make_world('city', seed=3)
+drive = make_drive(world, length_m=1500.0)
+for scan in simulate_drive(world, load_sensor('hdl64'), drive, seed=3):
+...
 """
 
 from lpr_training.simulator.build import Day

@@ -17,7 +17,7 @@ from lpr_training.simulator.roads import RoadGraph
 from lpr_training.simulator.sites import Sites, Spot
 
 TEMPLATES = 8  # different trees per species; copies differ in size and heading
-LEAVES = {'broadleaf': 420, 'conifer': 330, 'dead': 0, 'bush': 36}
+LEAVES = {'broadleaf': 420, 'conifer': 330, 'dead': 0, 'log': 0, 'bush': 30}
 KERB_M = 0.12
 
 
@@ -64,7 +64,8 @@ def build_groves(
     for species, make in trees.MAKERS.items():
         nominal = 1.0 if species == 'bush' else sum(recipe.tree_height_m) / 2
         chosen = [(h, spot) for name, h, spot in sites.trees if name == species]
-        leaf_count = int(LEAVES[species] * recipe.leaf_share)
+        share = 1.0 if species == 'bush' else recipe.leaf_share
+        leaf_count = int(LEAVES[species] * share)
         templates = [make(rng, nominal, leaf_count) for _ in range(TEMPLATES)]
         pick = rng.integers(TEMPLATES, size=len(chosen))
         for k, template in enumerate(templates):
@@ -98,13 +99,13 @@ def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: np.ndarray | None 
 
 
 def _pavement(line: np.ndarray, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:
-    """Raised pavements on both sides, with the kerb, left out where other roads cross."""
+    """Raise pavements on both sides, with the kerb, left out where other roads cross."""
     half, normal, parts = recipe.road_width_m / 2, left_normals(line), []
     for side in (1.0, -1.0):
         inner = line + side * half * normal
         outer = line + side * (half + recipe.walk_m) * normal
         low = np.column_stack([inner, ground.height(inner) - 0.1])
-        rim = low + [0.0, 0.0, 0.1 + KERB_M]
+        rim = low + np.array([0.0, 0.0, 0.1 + KERB_M])
         back = np.column_stack([outer, ground.height(outer) + KERB_M])
         clear = plan.road_distance(inner) > half - 0.6
         keep = clear[:-1] & clear[1:]
@@ -117,7 +118,7 @@ def _pavement(line: np.ndarray, plan: Plan, recipe: Recipe, ground: Ground) -> M
 def _surface(
     plan: Plan, recipe: Recipe, ground: Ground, day: Day, rng: np.random.Generator
 ) -> Mesh:
-    """The ground; under snow it is smoother, brighter, and banked up beside the road."""
+    """Cover the ground; snow is bright, uneven, and banked up beside the road."""
     xy = ground.grid_xy()
     centre = xy[:-1, :-1] + ground.cell_m / 2
     half = recipe.road_width_m / 2
@@ -137,7 +138,7 @@ def _surface(
 def _parked(
     sites: Sites, recipe: Recipe, ground: Ground, rng: np.random.Generator
 ) -> list[Mesh]:
-    """Cars in some of the slots, of some make, never quite straight."""
+    """Park cars in some of the slots, of some make, never quite straight."""
     if not sites.slots:
         return []
     slots = np.array(sites.slots)
@@ -158,7 +159,7 @@ def _parked(
 
 
 def _people(sites: Sites, ground: Ground, rng: np.random.Generator) -> Mesh:
-    """People on foot at some of the places where they may be."""
+    """Put people on foot at some of the places where they may be."""
     if not sites.walks:
         return m.empty()
     walks = np.array(sites.walks)

@@ -24,13 +24,13 @@ def resample(line: ArrayLike, spacing_m: float) -> Line:
 
 
 def tangents(line: Line) -> NDArray[np.float64]:
-    """Unit direction of travel at each vertex."""
+    """Return the unit direction of travel at each vertex."""
     step = np.gradient(line, axis=0)
     return step / np.maximum(np.linalg.norm(step, axis=1, keepdims=True), 1e-9)
 
 
 def left_normals(line: Line) -> NDArray[np.float64]:
-    """Unit normals that look to the left of the direction of travel."""
+    """Return unit normals that look to the left of the direction of travel."""
     t = tangents(line)
     return np.stack([-t[:, 1], t[:, 0]], axis=1)
 

@@ -1,6 +1,7 @@
 """Drives: a path over the roads of a world, with a speed, and the poses of the vehicle on it."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,7 +46,7 @@ class Drive:
         return float(self.time_s[-1])
 
     def sample_times(self, rate_hz: float, spacing_m: float = 0.0) -> NDArray[np.float64]:
-        """Times of scans: at a rate, or every `spacing_m` of path where that is above 0."""
+        """Return times of scans: at a rate, or every `spacing_m` where that is above 0."""
         if spacing_m > 0.0:
             s = arc_length(self.xy)
             return np.interp(np.arange(0.0, s[-1], spacing_m), s, self.time_s)
@@ -100,7 +101,7 @@ def lane_path(world: World, route: Route, rng: np.random.Generator) -> Line:
     """Follow a route on the right of its roads, every time a little differently."""
     half = world.recipe.road_width_m / 2
     pieces, offsets = [], []
-    for start, end in zip(route, route[1:], strict=False):
+    for start, end in pairwise(route):
         piece = resample(world.roads.line(start, end), 2 * SPACING_M)[:-1]
         pieces.append(piece)
         offsets.append(np.full(len(piece), half * rng.uniform(0.18, 0.40)))

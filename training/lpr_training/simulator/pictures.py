@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 import numpy as np
@@ -77,7 +78,9 @@ def draw_scan(points: NDArray[np.float32], path: Path, title: str = '') -> None:
     figure.savefig(path)
 
 
-def birds_eye(axes, points: NDArray[np.float32], reach_m: float = 45.0, size: float = 0.25) -> None:
+def birds_eye(
+    axes: Axes, points: NDArray[np.float32], reach_m: float = 45.0, size: float = 0.25
+) -> None:
     """Draw points from above, forward up, coloured by height."""
     near = points[np.abs(points[:, :2]).max(axis=1) < reach_m]
     near = near[np.argsort(near[:, 2])]
@@ -89,7 +92,7 @@ def birds_eye(axes, points: NDArray[np.float32], reach_m: float = 45.0, size: fl
     axes.set_yticks([])
 
 
-def perspective(axes, points: NDArray[np.float32], size: float = 0.5) -> None:
+def perspective(axes: Axes, points: NDArray[np.float32], size: float = 0.5) -> None:
     """Draw points through a pinhole behind and above the sensor, looking forward."""
     eye, down = np.array([-14.0, 0.0, 8.0]), np.radians(18.0)
     local = points - eye
@@ -108,7 +111,9 @@ def perspective(axes, points: NDArray[np.float32], size: float = 0.5) -> None:
     axes.set_yticks([])
 
 
-def range_image(axes, points: NDArray[np.float32], columns: int = 1024, rows: int = 64) -> None:
+def range_image(
+    axes: Axes, points: NDArray[np.float32], columns: int = 1024, rows: int = 64
+) -> None:
     """Draw points as seen from the sensor: azimuth across, elevation up, near is bright."""
     r = np.linalg.norm(points, axis=1)
     azimuth = np.arctan2(points[:, 1], points[:, 0])

@@ -6,8 +6,6 @@ from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_training.simulator.materials import Material
 
-Range = tuple[float, float]
-
 
 @dataclass(frozen=True)
 class Recipe(Config):
@@ -24,11 +22,11 @@ class Recipe(Config):
     soil: str = option('GRASS', 'material of the ground', choices=tuple(m.name for m in Material))
 
     style: str = option('town', 'buildings: town, house, hall or none')
-    front_m: Range = option((9.0, 24.0), 'width of a building', unit='m')
-    depth_m: Range = option((8.0, 16.0), 'depth of a building', unit='m')
-    floors: Range = option((2.0, 6.0), 'number of floors')
-    setback_m: Range = option((0.0, 5.0), 'from pavement to facade', unit='m')
-    gap_m: Range = option((0.0, 4.0), 'between neighbours', unit='m')
+    front_m: tuple[float, float] = option((9.0, 24.0), 'width of a building', unit='m')
+    depth_m: tuple[float, float] = option((8.0, 16.0), 'depth of a building', unit='m')
+    floors: tuple[float, float] = option((2.0, 6.0), 'number of floors')
+    setback_m: tuple[float, float] = option((0.0, 5.0), 'from pavement to facade', unit='m')
+    gap_m: tuple[float, float] = option((0.0, 4.0), 'between neighbours', unit='m')
     opening: float = option(0.16, 'share of plots left open', low=0.0, high=1.0)
     wing: float = option(0.15, 'share of buildings with a lower part in front', low=0.0, high=1.0)
 
@@ -36,13 +34,14 @@ class Recipe(Config):
     parked: float = option(0.6, 'share of parking slots taken', low=0.0, high=1.0)
     perpendicular: bool = option(False, 'cars stand across the road')
     lamp_m: float = option(32.0, 'distance of lamp posts, 0 for none', unit='m', low=0.0)
-    clutter_m: float = option(22.0, 'distance of signs, bins, shelters, 0: none', unit='m', low=0.0)
+    clutter_m: float = option(22.0, 'distance of signs and bins, 0: none', unit='m', low=0.0)
     street_tree_m: float = option(16.0, 'distance of street trees, 0: none', unit='m', low=0.0)
-    tree_height_m: Range = option((5.0, 11.0), 'height of trees', unit='m')
+    tree_height_m: tuple[float, float] = option((5.0, 11.0), 'height of trees', unit='m')
     conifers: float = option(0.15, 'share of conifers', low=0.0, high=1.0)
     trees_per_ha: float = option(25.0, 'trees on open ground per hectare', low=0.0)
     bushes_per_ha: float = option(40.0, 'bushes on open ground per hectare', low=0.0)
     halls: int = option(25, 'large buildings away from the roads', low=0, high=200)
+    traffic: float = option(1.0, 'how busy the roads are', low=0.0, high=10.0)
     fenced: bool = option(False, 'a hedge runs round the whole')
     people_m: float = option(14.0, 'distance of people on foot, 0: none', unit='m', low=0.0)
     leaf_share: float = option(1.0, 'leaves of a tree, 1 for a dense crown', low=0.0, high=4.0)
@@ -62,14 +61,15 @@ RECIPES: dict[str, Recipe] = {
         layout='trails', size_m=300.0, block_m=90.0, road_width_m=3.0, walk_m=0.0, hills_m=3.0,
         hill_length_m=70.0, rough_m=0.16, soil='SOIL', style='none', parking_m=0.0, lamp_m=0.0,
         clutter_m=0.0, street_tree_m=0.0, tree_height_m=(8.0, 20.0), conifers=0.4,
-        trees_per_ha=450.0, bushes_per_ha=900.0, halls=0, people_m=0.0, leaf_share=0.8, wall=0.0,
+        trees_per_ha=450.0, bushes_per_ha=700.0, halls=0, people_m=0.0, leaf_share=0.3,
+        wall=0.0, traffic=0.0,
     ),
     'campus': Recipe(
         layout='web', size_m=380.0, block_m=95.0, road_width_m=5.0, walk_m=1.5, hills_m=1.5,
         style='hall', front_m=(22.0, 55.0), depth_m=(14.0, 28.0), floors=(2.0, 7.0),
         setback_m=(4.0, 16.0), gap_m=(6.0, 25.0), opening=0.25, wing=0.4, parking_m=9.0,
         parked=0.15, lamp_m=22.0, clutter_m=30.0, street_tree_m=14.0, trees_per_ha=60.0,
-        bushes_per_ha=60.0, halls=0, people_m=16.0, wall=0.1,
+        bushes_per_ha=60.0, halls=0, people_m=16.0, wall=0.1, traffic=0.4,
     ),
     'car_park': Recipe(
         layout='aisles', size_m=150.0, block_m=17.0, road_width_m=6.4, walk_m=0.0, hills_m=0.0,

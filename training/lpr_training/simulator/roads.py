@@ -10,6 +10,7 @@ from scipy.spatial import Delaunay
 from lpr_training.simulator.curves import Line, resample
 
 Pairs = list[tuple[int, int]]
+Drawn = tuple[NDArray[np.float64], Pairs, float]  # nodes, roads, how much the roads bend
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +66,15 @@ def _bent(a: NDArray[np.float64], b: NDArray[np.float64], bend: float,
 
 
 def _lattice(columns: int, rows: int) -> Pairs:
-    across = [(r * columns + c, r * columns + c + 1) for r in range(rows) for c in range(columns - 1)]
-    along = [(r * columns + c, (r + 1) * columns + c) for r in range(rows - 1) for c in range(columns)]
-    return across + along
+    index = np.arange(rows * columns).reshape(rows, columns)
+    across = np.stack([index[:, :-1], index[:, 1:]], axis=-1).reshape(-1, 2)
+    along = np.stack([index[:-1], index[1:]], axis=-1).reshape(-1, 2)
+    return [(int(a), int(b)) for a, b in np.concatenate([across, along])]
 
 
-def _grid(size_m: float, block_m: float, rng: np.random.Generator, jitter: float, bend: float):
-    """A lattice of unequal blocks with some roads missing."""
+def _grid(size_m: float, block_m: float, rng: np.random.Generator, jitter: float,
+          bend: float) -> Drawn:  # fmt: skip
+    """Make a lattice of unequal blocks with some roads missing."""
     count = max(3, round(size_m / block_m) + 1)
     steps = [np.concatenate([[0], np.cumsum(block_m * rng.uniform(0.7, 1.35, count - 1))])
              for _ in range(2)]  # fmt: skip
@@ -81,8 +84,8 @@ def _grid(size_m: float, block_m: float, rng: np.random.Generator, jitter: float
     return nodes, _thinned(len(nodes), _lattice(count, count), 0.2, rng), bend
 
 
-def _web(size_m: float, block_m: float, rng: np.random.Generator, bend: float):
-    """Scattered junctions joined to their near neighbours."""
+def _web(size_m: float, block_m: float, rng: np.random.Generator, bend: float) -> Drawn:
+    """Join scattered junctions to their near neighbours."""
     count = max(3, round(size_m / block_m) + 1)
     x, y = np.meshgrid(*[np.arange(count) * block_m] * 2)
     nodes = np.stack([x.ravel(), y.ravel()], axis=1).astype(float)
@@ -98,7 +101,8 @@ def _gabriel(nodes: NDArray[np.float64], a: int, b: int) -> bool:
     return int((np.linalg.norm(nodes - middle, axis=1) < radius - 1e-6).sum()) == 0
 
 
-def _ladder(columns: int, rows: int, step_x: float, step_y: float):
+def _ladder(columns: int, rows: int, step_x: float, step_y: float) -> Drawn:
+    """Make equal blocks, all roads straight."""
     x, y = np.meshgrid(np.arange(columns) * step_x, np.arange(rows) * step_y)
     nodes = np.stack([x.ravel(), y.ravel()], axis=1)
     return nodes, _lattice(columns, rows), 0.0
@@ -126,14 +130,13 @@ def _connected(count: int, pairs: Pairs) -> bool:
     return max(group) == 0
 
 
-Layout = Callable[[float, float, np.random.Generator], tuple[NDArray[np.float64], Pairs, float]]
+Layout = Callable[[float, float, np.random.Generator], Drawn]  # side, block, rng
 
 LAYOUTS: dict[str, Layout] = {
     'grid': lambda size, block, rng: _grid(size, block, rng, 0.10, 0.01),
     'curved_grid': lambda size, block, rng: _grid(size, block, rng, 0.18, 0.06),
     'web': lambda size, block, rng: _web(size, block, rng, 0.03),
     'trails': lambda size, block, rng: _web(size, block, rng, 0.09),
-    'rows': lambda size, block, rng: _ladder(max(2, round(size / 250) + 1), 5, size / max(
-        1, round(size / 250)), block),
+    'rows': lambda size, block, rng: _ladder(3, 5, size / 2, block),
     'aisles': lambda size, block, rng: _ladder(3, max(3, round(size / block)), size / 2, block),
 }  # fmt: skip

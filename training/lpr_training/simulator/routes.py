@@ -1,5 +1,7 @@
 """Routes through a road graph that come back to where they have been, both ways round."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from lpr_training.simulator.curves import arc_length
@@ -46,7 +48,7 @@ def _worth(route: Route, lengths: dict[tuple[int, int], float], length_m: float)
     """Prefer a fifth driven again the same way, a fifth the other way, and the rest new."""
     seen: set[tuple[int, int]] = set()
     new = again = opposite = done = 0.0
-    for step in zip(route, route[1:], strict=False):
+    for step in pairwise(route):
         length = min(lengths[step], max(0.0, length_m - done))
         done += length
         again += length * (step in seen)

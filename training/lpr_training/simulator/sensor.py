@@ -56,7 +56,7 @@ class Sensor(Config):
         return np.arange(self.columns) / self.columns
 
     def directions(self) -> NDArray[np.float64]:
-        """Unit vectors (beams, columns, 3) in the sensor frame."""
+        """Return unit vectors (beams, columns, 3) in the sensor frame."""
         elevation, azimuth = np.meshgrid(self.elevations_rad(), self.azimuths_rad(), indexing='ij')
         flat = np.cos(elevation)
         xyz = (flat * np.cos(azimuth), flat * np.sin(azimuth), np.sin(elevation))

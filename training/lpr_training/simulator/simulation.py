@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class SimulationConfig(Config):
                               low=0.0)  # fmt: skip
     motion_distortion: bool = option(False, 'points are measured while the vehicle moves')
     traffic_per_km: float = option(5.0, 'moving vehicles per km of road', low=0.0, high=200.0)
-    odometry: OdometryConfig = option(OdometryConfig(), 'how odometry drifts')
+    odometry: OdometryConfig = field(default_factory=OdometryConfig)
     workers: int = option(2, 'threads that cast rays; no effect on the result', low=1, high=64)
 
 
@@ -53,7 +53,8 @@ class Simulation:
         self._T_start_end = moving if config.motion_distortion else still
         rng = np.random.default_rng([seed, world.seed, world.day.number, 1])
         self._T_odom_sensor = drifting(T_start, config.odometry, rng)
-        self._traffic = Traffic(world, config.traffic_per_km, rng)
+        busy = config.traffic_per_km * world.recipe.traffic
+        self._traffic = Traffic(world, busy, rng)
         self._start_ns = EPOCH_NS + world.day.number * DAY_NS
 
     def __len__(self) -> int:
@@ -82,7 +83,7 @@ class Simulation:
         )
 
     def __iter__(self) -> Iterator[RecordedScan]:
-        """Scans in order; a few are computed ahead, never more."""
+        """Yield scans in order; a few are computed ahead, never more."""
         ahead: deque[Future[RecordedScan]] = deque()
         with ThreadPoolExecutor(self._config.workers) as pool:
             try:

@@ -54,7 +54,7 @@ def choose_sites(
 def _along(
     line: Line, spacing_m: float, offset_m: float, ends_m: float
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], float]]:
-    """Steps along a line: the point at `offset_m` to the left, the left normal, the yaw."""
+    """Step along a line: yield the point at `offset_m` to the left, the left normal, the yaw."""
     s, normal, tangent = arc_length(line), left_normals(line), tangents(line)
     for at in np.arange(ends_m, s[-1] - ends_m, spacing_m):
         i = int(np.searchsorted(s, at))
@@ -130,7 +130,7 @@ def _stroll_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: fl
 
 def _furnish(sites: Sites, plan: Plan, recipe: Recipe, line: Line,
              rng: np.random.Generator) -> None:  # fmt: skip
-    """Lamp posts, signs and street trees at the edge of the pavement."""
+    """Put lamp posts, signs and street trees at the edge of the pavement."""
     half = recipe.road_width_m / 2
     kerb = half + 5.2 if recipe.perpendicular else half + 0.5
     irregular = recipe.clutter_m > 0.0
@@ -159,7 +159,7 @@ def _put(sites: Sites, kind: str, spot: Spot, recipe: Recipe, rng: np.random.Gen
 
 
 def _place_halls(sites: Sites, plan: Plan, recipe: Recipe, rng: np.random.Generator) -> None:
-    """Large buildings behind the others, seen through the gaps."""
+    """Put large buildings behind the others, seen through the gaps."""
     for _ in range(recipe.halls):
         width, depth = rng.uniform([18.0, 12.0], [60.0, 25.0])
         building = Building(width, depth, int(rng.integers(2, 6)), 3.8, 'flat', 0.0, 6.0,
@@ -173,7 +173,7 @@ def _place_halls(sites: Sites, plan: Plan, recipe: Recipe, rng: np.random.Genera
 
 
 def _fence_in(sites: Sites, roads: RoadGraph, recipe: Recipe) -> None:
-    """A hedge round all roads, in pieces with a gap between them."""
+    """Put a hedge round all roads, in pieces with a gap between them."""
     points = np.concatenate(roads.lines)
     middle = (points.min(axis=0) + points.max(axis=0)) / 2
     half = np.ptp(points, axis=0) / 2 + recipe.road_width_m / 2 + 9.0
@@ -188,7 +188,7 @@ def _fence_in(sites: Sites, roads: RoadGraph, recipe: Recipe) -> None:
 
 def _plant(sites: Sites, plan: Plan, recipe: Recipe, edge: float,
            rng: np.random.Generator) -> None:  # fmt: skip
-    """Trees and bushes on what ground is left."""
+    """Plant trees and bushes on what ground is left."""
     hectares = plan.size_m[0] * plan.size_m[1] / 1e4
     for density, low, high, bush in (
         (recipe.trees_per_ha, *recipe.tree_height_m, False),
@@ -198,7 +198,9 @@ def _plant(sites: Sites, plan: Plan, recipe: Recipe, edge: float,
         where = np.asarray(plan.origin) + rng.random((count, 2)) * plan.size_m
         height, yaw = rng.uniform(low, high, count), rng.uniform(-np.pi, np.pi, count)
         species = np.where(rng.random(count) < recipe.conifers, 'conifer', 'broadleaf')
-        species = np.where(rng.random(count) < 0.06, 'dead', species)
+        chance = rng.random(count)
+        species = np.where(chance < 0.06, 'dead', species)
+        species = np.where(chance < 0.03, 'log', species)
         for k in range(count):
             if plan.claim(where[k : k + 1], edge + (0.6 if bush else 1.2)):
                 spot = (float(where[k, 0]), float(where[k, 1]), float(yaw[k]))

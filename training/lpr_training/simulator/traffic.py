@@ -35,7 +35,7 @@ class Traffic:
 
     @staticmethod
     def _path(world: World, rng: np.random.Generator) -> Line:
-        """A route; along a recorded drive, the oncoming lane beside it."""
+        """Choose a route; along a recorded drive, the oncoming lane beside it."""
         if world.trajectory is None:
             return resample(lane_path(world, find_route(world.roads, ROUTE_M, rng), rng), 0.5)
         return resample(lane_path(world, [1, 0], rng), 0.5)

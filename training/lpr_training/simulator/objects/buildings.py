@@ -80,7 +80,7 @@ def _foundation(b: Building) -> Mesh:
 
 
 def _gable(b: Building) -> Mesh:
-    """A saddle roof with eaves, the ridge along x."""
+    """Make a saddle roof with eaves, the ridge along x."""
     x, y = b.width_m / 2 + 0.3, b.depth_m / 2 + 0.4
     low, high = b.height_m - 0.1, b.height_m + b.roof_height_m
     points = [(sx * x, sy * y, low) for sx in (-1, 1) for sy in (-1, 1)]
@@ -100,7 +100,7 @@ def _flat_roof(b: Building, rng: np.random.Generator) -> Mesh:
 
 
 def _ledges(b: Building) -> list[Mesh]:
-    """A band round the building above the ground floor and below the roof."""
+    """Make a band round the building above the ground floor and below the roof."""
     heights = (b.floor_height_m, b.height_m - 0.3)
     size = (b.width_m + 0.5, b.depth_m + 0.5, 0.25)
     return [m.box(size, (0.0, 0.0, z), b.wall) for z in heights]
@@ -131,11 +131,12 @@ def _balconies(b: Building, rng: np.random.Generator) -> list[Mesh]:
 
 
 def _wing(b: Building, rng: np.random.Generator) -> Mesh:
-    """A lower part in front of one half: porch, shop or garage."""
+    """Make a lower part in front of one half: porch, shop or garage."""
     width, depth = b.wing_m
     height = min(b.floor_height_m, b.height_m)
     side = 1.0 if rng.random() < 0.5 else -1.0
     x, y = side * (b.width_m - width) / 2, -(b.depth_m + depth) / 2
-    body = m.box((width, depth, height + FOUNDATION_M), (x, y, (height - FOUNDATION_M) / 2), b.wall)
+    size, z = (width, depth, height + FOUNDATION_M), (height - FOUNDATION_M) / 2
+    body = m.box(size, (x, y, z), b.wall)
     roof = m.box((width + 0.4, depth + 0.4, 0.3), (x, y, height + 0.1), Material.ROOF)
     return m.merge([body, roof])

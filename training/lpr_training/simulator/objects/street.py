@@ -8,7 +8,7 @@ from lpr_training.simulator.mesh import Mesh
 
 
 def lamp_post(height_m: float = 7.0) -> Mesh:
-    """A post with an arm towards +x."""
+    """Make a post with an arm towards +x."""
     return m.merge([
         m.tube((0, 0, -0.5), (0, 0, height_m), (0.11, 0.07), Material.METAL, 8),
         m.tube((0, 0, height_m), (1.8, 0, height_m + 0.3), (0.05, 0.05), Material.METAL, 5),
@@ -17,7 +17,7 @@ def lamp_post(height_m: float = 7.0) -> Mesh:
 
 
 def sign(rng: np.random.Generator) -> Mesh:
-    """A traffic sign whose plate looks along x."""
+    """Make a traffic sign whose plate looks along x."""
     height, side = rng.uniform(2.0, 2.8), rng.uniform(0.5, 0.9)
     return m.merge([
         m.tube((0, 0, -0.5), (0, 0, height), (0.035, 0.035), Material.METAL, 6),
@@ -26,12 +26,12 @@ def sign(rng: np.random.Generator) -> Mesh:
 
 
 def bin_container() -> Mesh:
-    """A wheeled refuse bin."""
+    """Make a wheeled refuse bin."""
     return m.box((0.6, 0.7, 1.1), (0.0, 0.0, 0.55), Material.METAL)
 
 
 def bus_shelter() -> Mesh:
-    """A shelter that is open towards +y."""
+    """Make a shelter that is open towards +y."""
     return m.merge([
         m.box((4.0, 1.6, 0.12), (0.0, 0.0, 2.4), Material.METAL),
         m.box((4.0, 0.05, 2.3), (0.0, -0.75, 1.2), Material.GLASS),
@@ -41,13 +41,13 @@ def bus_shelter() -> Mesh:
 
 
 def wall(length_m: float, height_m: float, material: Material) -> Mesh:
-    """A wall, fence or hedge along x."""
+    """Make a wall, fence or hedge along x."""
     thick = 0.6 if material is Material.LEAF else 0.15
     return m.box((length_m, thick, height_m + 0.8), (0.0, 0.0, (height_m - 0.8) / 2), material)
 
 
 def person() -> Mesh:
-    """A person of 1.75 m, looking along x, in the middle of a step."""
+    """Make a person of 1.75 m, looking along x, in the middle of a step."""
     return m.merge([
         m.tube((0.2, 0.1, 0.0), (0.0, 0.08, 0.85), (0.06, 0.09), Material.WOOD, 5),
         m.tube((-0.2, -0.1, 0.0), (0.0, -0.08, 0.85), (0.06, 0.09), Material.WOOD, 5),

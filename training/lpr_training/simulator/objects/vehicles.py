@@ -33,7 +33,7 @@ def build(name: str) -> Mesh:
 
 
 def _body(length: float, width: float, bonnet: float) -> Mesh:
-    """The lower body, rounded off towards nose and tail."""
+    """Make the lower body, rounded off towards nose and tail."""
     nose, tail, half = length / 2, -length / 2, width / 2
     points = []
     for side in (-half, half):

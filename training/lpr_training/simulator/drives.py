@@ -19,10 +19,11 @@ from lpr_training.simulator.curves import (
     yaw_of,
 )
 from lpr_training.simulator.ground import Ground
-from lpr_training.simulator.routes import Route, find_route
+from lpr_training.simulator.routes import Route, find_route, split_at_turns
 from lpr_training.simulator.worlds import World
 
 SPACING_M = 0.25
+DEFAULT_LENGTH_M = 1500.0
 WHEELBASE_M = 2.7
 TRACK_M = 1.6
 SIDE_ACCELERATION = 2.0  # m/s^2, how fast bends are taken
@@ -49,7 +50,7 @@ class Drive:
         """Return times of scans: at a rate, or every `spacing_m` where that is above 0."""
         if spacing_m > 0.0:
             s = arc_length(self.xy)
-            return np.interp(np.arange(0.0, s[-1], spacing_m), s, self.time_s)
+            return np.interp(np.arange(0.0, s[-1] - 1e-6, spacing_m), s, self.time_s)
         return np.arange(0.0, self.duration_s, 1.0 / rate_hz)
 
     def poses(self, ground: Ground, time_s: ArrayLike) -> NDArray[np.float64]:
@@ -79,13 +80,16 @@ def poses_on(
 
 
 def make_drive(
-    world: World, length_m: float = 1500.0, *, speed_mps: float = 8.0, seed: int = 0
+    world: World, length_m: float | None = None, *, speed_mps: float = 8.0, seed: int = 0
 ) -> Drive:
-    """Drive along the world's recorded trajectory, or along a route that comes back."""
-    if not length_m > 0.0:
-        raise ConfigError(f'length of a drive: {length_m!r} is not above 0 m')
-    if not speed_mps > 0.0:
-        raise ConfigError(f'speed of a drive: {speed_mps!r} is not above 0 m/s')
+    """Drive along the world's recorded trajectory, or along a route that comes back.
+
+    Without a length: the whole trajectory, or 1500 m.
+    """
+    length_m = DEFAULT_LENGTH_M if length_m is None and world.trajectory is None else length_m
+    for name, value in (('length', length_m), ('speed', speed_mps)):
+        if value is not None and not 0.0 < value < np.inf:
+            raise ConfigError(f'{name} of a drive: {value!r} is not above 0 and finite')
     rng = np.random.default_rng([seed, world.seed, 7])
     if world.trajectory is not None:
         path = _wander(world.trajectory.xy, seed, rng)
@@ -93,26 +97,32 @@ def make_drive(
         route = find_route(world.roads, length_m, rng)
         path = lane_path(world, route, rng)
     path = resample(path, SPACING_M)
-    path = path[: int(length_m / SPACING_M) + 1]
+    if length_m is not None:
+        path = path[: int(length_m / SPACING_M) + 1]
     return Drive(path, _timing(path, speed_mps))
 
 
 def lane_path(world: World, route: Route, rng: np.random.Generator) -> Line:
     """Follow a route on the right of its roads, every time a little differently."""
     half = world.recipe.road_width_m / 2
+    path = np.concatenate([_lane(world, part, half, rng) for part in split_at_turns(route)])
+    return smooth(resample(path, 2 * SPACING_M), 2 * SPACING_M, 2.0)
+
+
+def _lane(world: World, route: Route, half_m: float, rng: np.random.Generator) -> Line:
+    """Follow a route that nowhere turns round."""
     pieces, offsets = [], []
     for start, end in pairwise(route):
-        piece = resample(world.roads.line(start, end), 2 * SPACING_M)[:-1]
+        piece = resample(world.roads.line(start, end), 2 * SPACING_M)
         pieces.append(piece)
-        offsets.append(np.full(len(piece), half * rng.uniform(0.18, 0.40)))
+        offsets.append(np.full(len(piece), half_m * rng.uniform(0.18, 0.40)))
     centre = resample(np.concatenate(pieces), 2 * SPACING_M)
     centre = smooth(centre, 2 * SPACING_M, 3.0)
     offset = np.concatenate(offsets)
     at = np.linspace(0.0, 1.0, len(centre))
     offset = np.interp(at, np.linspace(0.0, 1.0, len(offset)), offset)
     offset = gaussian_filter1d(offset, 12.0, mode='nearest')
-    path = centre - offset[:, None] * left_normals(centre)
-    return smooth(resample(path, 2 * SPACING_M), 2 * SPACING_M, 2.0)
+    return centre - offset[:, None] * left_normals(centre)
 
 
 def _wander(line: Line, seed: int, rng: np.random.Generator) -> Line:

@@ -97,11 +97,13 @@ def from_trimesh(source: trimesh.Trimesh, material: Material) -> Mesh:
     )
 
 
+_BOX = from_trimesh(trimesh.creation.box(), Material.CONCRETE)
+
+
 def box(size: Sequence[float], centre: Sequence[float], material: Material) -> Mesh:
     """Make an axis-aligned box."""
-    solid = trimesh.creation.box(extents=size)
-    solid.apply_translation(centre)
-    return from_trimesh(solid, material)
+    vertices = (_BOX.vertices * np.asarray(size) + np.asarray(centre)).astype(np.float32)
+    return Mesh(vertices, _BOX.faces, np.full(len(_BOX.faces), material, np.uint8))
 
 
 def hull(points: ArrayLike, material: Material) -> Mesh:

@@ -50,9 +50,7 @@ def world_from(args: Namespace) -> World:
 
 def drive_from(args: Namespace, world: World) -> Drive:
     """Make the drive that was asked for."""
-    whole = 1500.0 if world.trajectory is None else float('inf')
-    length = whole if args.length is None else args.length
-    return make_drive(world, length, speed_mps=args.speed, seed=args.drive_seed)
+    return make_drive(world, args.length, speed_mps=args.speed, seed=args.drive_seed)
 
 
 def sensor_from(args: Namespace) -> Sensor:

@@ -9,6 +9,8 @@ from lpr_training.simulator.roads import RoadGraph
 
 Route = list[int]  # junctions in order
 TRIALS = 200
+TURN_SHARE = 0.08  # of junctions where a walk turns round
+TURN_COST = 0.04  # of a drive: two ways without a turn are as good as one with
 
 
 def find_route(graph: RoadGraph, length_m: float, rng: np.random.Generator) -> Route:
@@ -32,13 +34,14 @@ def _walk(
     length_m: float,
     rng: np.random.Generator,
 ) -> Route:
-    """Walk at random; turn round only where the road ends."""
+    """Walk at random; turn round where the road ends, and rarely elsewhere."""
     route = [int(rng.integers(len(around)))]
     done = 0.0
     while done < 1.1 * length_m + 10.0:  # rounded corners shorten the path
         here = route[-1]
         onward = [n for n in around[here] if len(route) < 2 or n != route[-2]]
-        there = int(rng.choice(onward or around[here]))
+        turn = len(route) > 1 and (not onward or rng.random() < TURN_SHARE)
+        there = route[-2] if turn else int(rng.choice(onward))
         done += lengths[here, there]
         route.append(there)
     return route
@@ -55,5 +58,14 @@ def _worth(route: Route, lengths: dict[tuple[int, int], float], length_m: float)
         opposite += length * (step[::-1] in seen)
         new += length * (step not in seen and step[::-1] not in seen)
         seen.add(step)
+    turns = sum(a == b for a, b in zip(route, route[2:], strict=False))
     fifth = 0.2 * length_m
-    return 2.0 * min(again, fifth) + 2.0 * min(opposite, fifth) + min(new, 3.0 * fifth)
+    value = 2.0 * min(again, fifth) + 2.0 * min(opposite, fifth) + min(new, 3.0 * fifth)
+    return value - turns * TURN_COST * length_m
+
+
+def split_at_turns(route: Route) -> list[Route]:
+    """Cut a route where it turns round; each part ends where the next begins."""
+    cuts = [i + 1 for i, (a, b) in enumerate(zip(route, route[2:], strict=False)) if a == b]
+    ends = [0, *cuts, len(route) - 1]
+    return [route[a : b + 1] for a, b in pairwise(ends)]

@@ -202,6 +202,10 @@ def _plant(sites: Sites, plan: Plan, recipe: Recipe, edge: float,
         species = np.where(chance < 0.06, 'dead', species)
         species = np.where(chance < 0.03, 'log', species)
         for k in range(count):
-            if plan.claim(where[k : k + 1], edge + (0.6 if bush else 1.2)):
+            name = 'bush' if bush else str(species[k])
+            area = where[k : k + 1]
+            if name == 'log':
+                area = rectangle(where[k], yaw[k], height[k], 0.5)
+            if plan.claim(area, edge + (0.8 * height[k] if bush else 1.2)):
                 spot = (float(where[k, 0]), float(where[k, 1]), float(yaw[k]))
-                sites.trees.append(('bush' if bush else str(species[k]), float(height[k]), spot))
+                sites.trees.append((name, float(height[k]), spot))

@@ -26,12 +26,13 @@ class Trajectory:
 def read_trajectory(path: Path, length_m: float | None = None) -> Trajectory:
     """Read a KITTI pose file (N x 12, camera frame: x right, y down, z forward)."""
     try:
-        table = np.loadtxt(path, ndmin=2)
+        lines = Path(path).read_text(encoding='utf-8').split('\n')
+        table = np.array([line.split() for line in lines if line.strip()], np.float64)
     except (OSError, ValueError) as error:
-        raise DatasetError(f'{path}: cannot be read as poses: {error}') from error
-    if table.shape[1] != 12 or not np.isfinite(table).all():
+        raise DatasetError(f'{path}: cannot be read as rows of numbers: {error}') from error
+    if table.ndim != 2 or table.shape[1] != 12 or not np.isfinite(table).all():
         raise DatasetError(
-            f'{path}: expected rows of 12 finite numbers, found {table.shape[1]} columns'
+            f'{path}: expected rows of 12 finite numbers, found a table of shape {table.shape}'
         )
     right, down, forward = table[:, 3], table[:, 7], table[:, 11]
     return trajectory_from(np.stack([forward, -right, -down], axis=1), Path(path).stem, length_m)

@@ -1,0 +1,1 @@
+"""Measurements, one file per part; `training/benchmark.py` runs them."""

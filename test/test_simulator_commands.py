@@ -31,7 +31,7 @@ def content(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_what_is_simulated_is_read_back(tmp_path, layout, dataset, options):
-    assert run(tmp_path / 'out', '--format', layout) == 0
+    assert run(tmp_path / 'out', '--format', layout, '--columns', '1024') == 0
     places = list(make_dataset(dataset, tmp_path / 'out', **options))
     assert len(places) == 6
     assert all(len(place.points) > 1000 for place in places)

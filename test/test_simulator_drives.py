@@ -28,7 +28,7 @@ SENSOR = replace(load_sensor('vlp16'), columns=450)
 
 @pytest.fixture(scope='module')
 def suburb():
-    return make_world('suburb', 5, size_m=150.0)
+    return make_world('suburb', 5, size_m=160.0)
 
 
 @pytest.fixture(scope='module')

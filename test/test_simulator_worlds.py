@@ -9,17 +9,17 @@ from scipy.spatial import cKDTree
 
 from lpr_ros.core.errors import ConfigError
 
-SIZE_M = {'car_park': 60.0, 'identical_houses': 100.0}
+SIZE_M = {'car_park': 60.0}
 
 
 @pytest.fixture(scope='module', params=WORLDS)
 def world(request):
-    return make_world(request.param, 4, size_m=SIZE_M.get(request.param, 60.0))
+    return make_world(request.param, 4, size_m=SIZE_M.get(request.param, 100.0))
 
 
 @pytest.fixture(scope='module')
 def city():
-    return make_world('city', 7, size_m=60.0)
+    return make_world('city', 7, size_m=120.0)
 
 
 @pytest.mark.parametrize('kind', ['campus', 'forest', 'car_park'])
@@ -33,7 +33,7 @@ def test_another_day_moves_cars_but_no_building(city):
     tomorrow = on_day(city, Day(number=1))
     assert tomorrow.fixed is city.fixed
     assert tomorrow.daily.tobytes() != city.daily.tobytes()
-    rebuilt = make_world('city', 7, Day(number=1), size_m=60.0)
+    rebuilt = make_world('city', 7, Day(number=1), size_m=120.0)
     assert rebuilt.fixed.tobytes() == city.fixed.tobytes()
     assert rebuilt.daily.tobytes() == tomorrow.daily.tobytes()
 
@@ -85,7 +85,7 @@ def test_roads_have_buildings_or_trees_or_cars_beside_them(world):
 
 def test_town_worlds_vary_and_the_row_of_houses_does_not():
     houses = make_world('identical_houses', 2, size_m=120.0).sites.buildings
-    varied = make_world('suburb', 2, size_m=60.0).sites.buildings
+    varied = make_world('suburb', 2, size_m=150.0).sites.buildings
     assert len({building for building, _ in houses}) == 1
     assert len({building for building, _ in varied}) == len(varied) > 20
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
 from lpr_training.simulator import mesh as m
@@ -16,6 +17,7 @@ from lpr_training.simulator.recipes import Recipe
 from lpr_training.simulator.roads import RoadGraph
 from lpr_training.simulator.sites import Sites, Spot
 
+Floats = NDArray[np.float64]
 TEMPLATES = 8  # different trees per species; copies differ in size and heading
 LEAVES = {'broadleaf': 420, 'conifer': 330, 'dead': 0, 'log': 0, 'bush': 30}
 KERB_M = 0.12
@@ -44,7 +46,8 @@ def build_fixed(
 ) -> Mesh:  # fmt: skip
     """Build what stands on every day, trees apart."""
     parts = [_at(buildings.build(b), ground, [spot]) for b, spot in sites.buildings]
-    parts += [_at(street.wall(*w), ground, [spot]) for *w, spot in sites.walls]
+    for length, height, material, spot in sites.walls:
+        parts.append(_at(street.wall(length, height, material), ground, [spot]))
     parts.append(_at(street.lamp_post(), ground, sites.lamps))
     for spot in sites.clutter:
         choice = rng.random()
@@ -89,7 +92,7 @@ def build_daily(
     return m.merge(parts)
 
 
-def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: np.ndarray | None = None) -> Mesh:
+def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: Floats | None = None) -> Mesh:
     """Copy a mesh to places on the ground."""
     if not spots or not len(mesh.faces):
         return m.empty()
@@ -98,7 +101,7 @@ def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: np.ndarray | None 
     return m.instances(mesh, np.column_stack([where[:, :2], z]), where[:, 2], scale)
 
 
-def _pavement(line: np.ndarray, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:
+def _pavement(line: Floats, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:
     """Raise pavements on both sides, with the kerb, left out where other roads cross."""
     half, normal, parts = recipe.road_width_m / 2, left_normals(line), []
     for side in (1.0, -1.0):

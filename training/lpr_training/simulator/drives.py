@@ -86,7 +86,6 @@ def make_drive(
 
     Without a length: the whole trajectory, or 1500 m.
     """
-    length_m = DEFAULT_LENGTH_M if length_m is None and world.trajectory is None else length_m
     for name, value in (('length', length_m), ('speed', speed_mps)):
         if value is not None and not 0.0 < value < np.inf:
             raise ConfigError(f'{name} of a drive: {value!r} is not above 0 and finite')
@@ -94,8 +93,8 @@ def make_drive(
     if world.trajectory is not None:
         path = _wander(world.trajectory.xy, seed, rng)
     else:
-        route = find_route(world.roads, length_m, rng)
-        path = lane_path(world, route, rng)
+        length_m = DEFAULT_LENGTH_M if length_m is None else length_m
+        path = lane_path(world, find_route(world.roads, length_m, rng), rng)
     path = resample(path, SPACING_M)
     if length_m is not None:
         path = path[: int(length_m / SPACING_M) + 1]

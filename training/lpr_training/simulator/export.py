@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from lpr_training.datasets.oxford import write_oxford
 from lpr_training.datasets.records import Place, RecordedScan
 from lpr_training.datasets.submaps import normalise, remove_ground
 from lpr_training.datasets.wild_places import write_wild_places
+
+logger = logging.getLogger(__name__)
 
 Scans = Iterable[RecordedScan]
 OXFORD_REACH_M = 25.0  # of a scan, as much as a submap of the benchmark shows
@@ -61,7 +64,8 @@ def oxford_clouds(scans: Scans, run: str, seed: int) -> Iterator[Place]:
         try:
             cloud, centre = normalise(points, rng)
         except CloudError as error:
-            raise CloudError(f'scan {index}: {error}; a denser sensor would do') from error
+            logger.warning('scan %d is left out, too little stands there: %s', index, error)
+            continue
         T_world_cloud = scan.T_world_sensor.copy()
         T_world_cloud[:3, 3] += scan.T_world_sensor[:3, :3] @ centre
         yield Place(cloud.astype(np.float32), T_world_cloud, scan.stamp_ns, run, str(index))

@@ -112,8 +112,8 @@ def hull(points: ArrayLike, material: Material) -> Mesh:
 
 
 def tube(
-    start: Sequence[float],
-    end: Sequence[float],
+    start: ArrayLike,
+    end: ArrayLike,
     radii: tuple[float, float],
     material: Material,
     sides: int = 6,

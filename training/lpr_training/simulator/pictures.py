@@ -44,7 +44,7 @@ def draw_world(world: World, drive: Drive, path: Path) -> None:
     extent = (low[0], low[0] + size[0], low[1], low[1] + size[1])
     axes.imshow(image, origin='lower', extent=extent, interpolation='antialiased')
     share = np.linspace(0.0, 1.0, len(drive.xy[::8]))
-    axes.scatter(*drive.xy[::8].T, c=share, cmap='plasma', s=3.0)
+    axes.scatter(drive.xy[::8, 0], drive.xy[::8, 1], c=share, cmap='plasma', s=3.0)
     axes.set(xlabel='x, m', ylabel='y, m')
     axes.set_title(f'{world.kind}, seed {world.seed}, day {world.day.number}; drive of '
                    f'{drive.length_m:.0f} m from dark to bright')  # fmt: skip

@@ -38,6 +38,7 @@ class Recipe(Config):
     street_tree_m: float = option(16.0, 'distance of street trees, 0: none', unit='m', low=0.0)
     tree_height_m: tuple[float, float] = option((5.0, 11.0), 'height of trees', unit='m')
     conifers: float = option(0.15, 'share of conifers', low=0.0, high=1.0)
+    dead_wood: float = option(0.0, 'share of dead trees, half of them fallen', low=0.0, high=1.0)
     trees_per_ha: float = option(25.0, 'trees on open ground per hectare', low=0.0)
     bushes_per_ha: float = option(40.0, 'bushes on open ground per hectare', low=0.0)
     halls: int = option(25, 'large buildings away from the roads', low=0, high=200)
@@ -62,7 +63,7 @@ RECIPES: dict[str, Recipe] = {
         hill_length_m=70.0, rough_m=0.16, soil='SOIL', style='none', parking_m=0.0, lamp_m=0.0,
         clutter_m=0.0, street_tree_m=0.0, tree_height_m=(8.0, 20.0), conifers=0.4,
         trees_per_ha=450.0, bushes_per_ha=700.0, halls=0, people_m=0.0, leaf_share=0.3,
-        wall=0.0, traffic=0.0,
+        wall=0.0, traffic=0.0, dead_wood=0.06,
     ),
     'campus': Recipe(
         layout='web', size_m=380.0, block_m=95.0, road_width_m=5.0, walk_m=1.5, hills_m=1.5,

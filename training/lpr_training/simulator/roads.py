@@ -72,10 +72,16 @@ def _lattice(columns: int, rows: int) -> Pairs:
     return [(int(a), int(b)) for a, b in np.concatenate([across, along])]
 
 
+def _fit(size_m: float, block_m: float) -> tuple[int, float]:
+    """Junctions per side, at least three, and the length of a block that fits them."""
+    count = max(3, round(size_m / block_m) + 1)
+    return count, min(block_m, size_m / (count - 1))
+
+
 def _grid(size_m: float, block_m: float, rng: np.random.Generator, jitter: float,
           bend: float) -> Drawn:  # fmt: skip
     """Make a lattice of unequal blocks with some roads missing."""
-    count = max(3, round(size_m / block_m) + 1)
+    count, block_m = _fit(size_m, block_m)
     steps = [np.concatenate([[0], np.cumsum(block_m * rng.uniform(0.7, 1.35, count - 1))])
              for _ in range(2)]  # fmt: skip
     x, y = np.meshgrid(*steps)
@@ -86,12 +92,13 @@ def _grid(size_m: float, block_m: float, rng: np.random.Generator, jitter: float
 
 def _web(size_m: float, block_m: float, rng: np.random.Generator, bend: float) -> Drawn:
     """Join scattered junctions to their near neighbours."""
-    count = max(3, round(size_m / block_m) + 1)
+    count, block_m = _fit(size_m, block_m)
     x, y = np.meshgrid(*[np.arange(count) * block_m] * 2)
     nodes = np.stack([x.ravel(), y.ravel()], axis=1).astype(float)
     nodes += rng.uniform(-0.33, 0.33, nodes.shape) * block_m
     faces = Delaunay(nodes).simplices
-    pairs = sorted({tuple(sorted((int(f[i]), int(f[i - 1])))) for f in faces for i in range(3)})
+    ends = [(int(f[i]), int(f[i - 1])) for f in faces for i in range(3)]
+    pairs = sorted({(min(e), max(e)) for e in ends})
     return nodes, _thinned(len(nodes), [p for p in pairs if _gabriel(nodes, *p)], 0.15, rng), bend
 
 

@@ -115,7 +115,7 @@ class Scanner:
         power *= (sensor.range_at_10_percent_m / np.maximum(range_m, 0.1)) ** 2
         seen = (power > 1.0) & (chance[1] >= LOSS[hits.material]) & (chance[2] >= sensor.dropout)
         seen &= (range_m >= sensor.min_range_m) & (range_m <= sensor.max_range_m)
-        level = reflectivity[seen] * (0.55 + 0.45 * hits.cosine[seen]) + 0.05 * noise[2][seen]
+        level = reflectivity[seen] * (0.75 + 0.5 * hits.cosine[seen]) + 0.05 * noise[2][seen]
         intensity = np.round(np.clip(level, 0.0, 1.0) * 255.0) / 255.0
         points = nominal[seen] * range_m[seen, None]
         return Returns(

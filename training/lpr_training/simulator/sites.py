@@ -199,8 +199,8 @@ def _plant(sites: Sites, plan: Plan, recipe: Recipe, edge: float,
         height, yaw = rng.uniform(low, high, count), rng.uniform(-np.pi, np.pi, count)
         species = np.where(rng.random(count) < recipe.conifers, 'conifer', 'broadleaf')
         chance = rng.random(count)
-        species = np.where(chance < 0.06, 'dead', species)
-        species = np.where(chance < 0.03, 'log', species)
+        species = np.where(chance < recipe.dead_wood, 'dead', species)
+        species = np.where(chance < recipe.dead_wood / 2, 'log', species)
         for k in range(count):
             name = 'bush' if bush else str(species[k])
             area = where[k : k + 1]

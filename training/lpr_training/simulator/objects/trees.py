@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lpr_training.simulator import mesh as m
 from lpr_training.simulator.materials import Material
@@ -19,8 +20,8 @@ class Tree:
 
 def leaf_cloud(
     rng: np.random.Generator,
-    centre: np.ndarray,
-    radii: np.ndarray,
+    centre: NDArray[np.float64],
+    radii: NDArray[np.float64],
     count: int,
     size_m: float,
     material: Material = Material.LEAF,

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from lpr_training.datasets import make_dataset
 from lpr_training.simulator.simulation import Simulation
 import preview
-import pytest
 import simulate
 
 SMALL = ['--world', 'car_park', '--seed', '2', '--size', '60', '--length', '30', '--spacing', '5',

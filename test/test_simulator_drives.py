@@ -4,6 +4,10 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from lpr_ros.core.errors import ConfigError, DatasetError
 from lpr_training.simulator import (
     Day,
     OdometryConfig,
@@ -17,10 +21,6 @@ from lpr_training.simulator import (
 )
 from lpr_training.simulator.curves import yaw_of
 from lpr_training.simulator.odometry import drifting
-import numpy as np
-import pytest
-
-from lpr_ros.core.errors import ConfigError, DatasetError
 
 POSES = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'kitti_poses'
 SENSOR = replace(load_sensor('vlp16'), columns=450)

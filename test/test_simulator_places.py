@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from lpr_training.simulator import (
     Day,
     Drive,
@@ -13,7 +15,6 @@ from lpr_training.simulator import (
     simulate_drive,
 )
 from lpr_training.simulator.curves import left_normals
-import numpy as np
 
 
 def descriptor(points: np.ndarray) -> np.ndarray:

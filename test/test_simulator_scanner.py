@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from lpr_training.simulator import mesh as m
 from lpr_training.simulator.ground import Ground
 from lpr_training.simulator.materials import Material
 from lpr_training.simulator.scanner import Scanner, Scene
 from lpr_training.simulator.sensor import BeamGroup, Sensor
-import numpy as np
-import pytest
 
 PERFECT = Sensor(
     beams=(BeamGroup(32, 10.0, -30.0),), columns=360, min_range_m=0.1, max_range_m=100.0,

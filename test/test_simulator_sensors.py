@@ -1,13 +1,13 @@
 """Sensors are what their YAML says."""
 
-from lpr_training.simulator import load_sensor, sensor_names
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.scanner import Scanner
 import numpy as np
 import pytest
 
 from lpr_ros.core.errors import ConfigError
+from lpr_training.simulator import load_sensor, sensor_names
+from lpr_training.simulator import mesh as m
+from lpr_training.simulator.materials import Material
+from lpr_training.simulator.scanner import Scanner
 
 
 @pytest.mark.parametrize('name', sensor_names())

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 import sys
 
-from lpr_training.simulator.figure import draw_figure, read_cloud
-from lpr_training.simulator.options import add_options, drive_from, simulation_from, world_from
-from lpr_training.simulator.pictures import draw_scan, draw_world
 import numpy as np
 
 from lpr_ros.core.errors import LprError
+from lpr_training.simulator.figure import draw_figure, read_cloud
+from lpr_training.simulator.options import add_options, drive_from, simulation_from, world_from
+from lpr_training.simulator.pictures import draw_scan, draw_world
 
 
 def build_parser() -> argparse.ArgumentParser:

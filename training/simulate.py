@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 import sys
 
+from tqdm import tqdm
+
+from lpr_ros.core.errors import LprError
 from lpr_training.simulator.export import FORMATS
 from lpr_training.simulator.options import (
     add_options,
@@ -23,9 +26,6 @@ from lpr_training.simulator.options import (
     simulation_from,
     world_from,
 )
-from tqdm import tqdm
-
-from lpr_ros.core.errors import LprError
 
 
 def build_parser() -> argparse.ArgumentParser:

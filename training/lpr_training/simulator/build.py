@@ -49,12 +49,7 @@ def build_fixed(
     for length, height, material, spot in sites.walls:
         parts.append(_at(street.wall(length, height, material), ground, [spot]))
     parts.append(_at(street.lamp_post(), ground, sites.lamps))
-    for spot in sites.clutter:
-        choice = rng.random()
-        thing = street.sign(rng) if choice < 0.7 else street.bin_container()
-        thing = street.bus_shelter() if choice > 0.95 else thing
-        quarter = np.pi / 2 * int(choice < 0.7)
-        parts.append(_at(thing, ground, [(spot[0], spot[1], spot[2] + quarter)]))
+    parts += [_clutter(spot, ground, rng) for spot in sites.clutter]
     parts += [_pavement(line, plan, recipe, ground) for line in roads.lines if recipe.walk_m > 0]
     return m.merge(parts)
 
@@ -99,6 +94,18 @@ def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: Floats | None = No
     where = np.array(spots)
     z = ground.height(where[:, :2])
     return m.instances(mesh, np.column_stack([where[:, :2], z]), where[:, 2], scale)
+
+
+def _clutter(spot: Spot, ground: Ground, rng: np.random.Generator) -> Mesh:
+    """Put a sign, a bin or a shelter at the kerb; the yaw of the spot looks at the road."""
+    x, y, inwards = spot
+    choice = rng.random()
+    if choice < 0.7:
+        return _at(street.sign(rng), ground, [(x, y, inwards + np.pi / 2)])
+    if choice < 0.95:
+        return _at(street.bin_container(), ground, [(x, y, inwards)])
+    back = (x - 0.9 * np.cos(inwards), y - 0.9 * np.sin(inwards), inwards - np.pi / 2)
+    return _at(street.bus_shelter(), ground, [back])
 
 
 def _pavement(line: Floats, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:

@@ -142,6 +142,24 @@ def test_odometry_is_right_locally_and_drifts_over_the_drive(suburb):
     assert 1.0 < late < 60.0  # metres, on 1500 m
 
 
+def test_each_kind_of_drift_has_its_declared_size():
+    straight = np.tile(np.eye(4), (101, 1, 1))
+    straight[:, 0, 3] = np.arange(101.0)  # 100 m
+    none = OdometryConfig(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def ends(config):
+        return np.array([drifting(straight, config, np.random.default_rng(k))[-1]
+                         for k in range(300)])  # fmt: skip
+
+    for name in ('heading_walk_deg', 'heading_bias_deg'):
+        end = ends(replace(none, **{name: 2.0}))
+        yaw_deg = np.degrees(np.arctan2(end[:, 1, 0], end[:, 0, 0]))
+        assert yaw_deg.std() == pytest.approx(2.0, rel=0.15)
+    assert ends(replace(none, scale_sigma=0.02))[:, 0, 3].std() == pytest.approx(2.0, rel=0.15)
+    shift = ends(replace(none, position_walk_m=0.5))[:, 1, 3]
+    assert shift.std() == pytest.approx(0.5, rel=0.15)
+
+
 def test_perfect_odometry_is_the_truth(suburb):
     drive = make_drive(suburb, 200.0)
     truth = drive.poses(suburb.ground, drive.sample_times(10.0))

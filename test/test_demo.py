@@ -1,11 +1,11 @@
 """The demo runs with weights or without, on real scans or simulated ones, and says which."""
 
-import demo
 import numpy as np
 import pytest
 import torch
 from toy_clouds import random_scene, tiny_config
 
+import demo
 from lpr_ros.core.model.checkpoint import from_model, save_checkpoint
 from lpr_ros.core.model.place_model import PlaceModel
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 import time
 from typing import Any
 
+from tqdm import tqdm
+
 from lpr_training.simulator import (
     WORLDS,
     SimulationConfig,
@@ -20,11 +22,26 @@ def run(
     *, worlds: tuple[str, ...] = WORLDS, scans: int = 100, seed: int = 3, workers: int = 2
 ) -> dict[str, Any]:
     """Simulate `scans` scans of 64 x 1024 rays in each kind of world; return rates and times."""
-    return {
-        'rays_per_scan': BEAMS * COLUMNS,
-        'workers': workers,
-        'worlds': {kind: _measure(kind, scans, seed, workers) for kind in worlds},
-    }
+    bar = tqdm(worlds, unit='world')
+    measured = {}
+    for kind in bar:
+        bar.set_description(kind)
+        measured[kind] = _measure(kind, scans, seed, workers)
+    return {'rays_per_scan': BEAMS * COLUMNS, 'workers': workers, 'worlds': measured}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return the result as a markdown table."""
+    lines = [
+        '| world | scans/s | points per scan | triangles | world s | search tree s |',
+        '|---|---|---|---|---|---|',
+    ]
+    lines += [
+        f'| {kind} | {row["scans_per_s"]:.1f} | {row["points_per_scan"]:.0f} '
+        f'| {row["triangles"]:.0f} | {row["world_s"]:.1f} | {row["tree_s"]:.1f} |'
+        for kind, row in result['worlds'].items()
+    ]
+    return '\n'.join(lines)
 
 
 def _measure(kind: str, scans: int, seed: int, workers: int) -> dict[str, float]:

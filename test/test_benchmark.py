@@ -20,7 +20,7 @@ def scans(tmp_path, rng):
     folder = tmp_path / 'kitti_full'
     folder.mkdir()
     for name in ('000000', '000001'):
-        points = random_scene(rng)[:800]  # enough for every level of the network
+        points = random_scene(rng, points=600)
         cloud = np.column_stack([points, np.zeros(len(points))]).astype(np.float32)
         cloud.tofile(folder / f'{name}.bin')
     return tmp_path

@@ -114,7 +114,7 @@ def _lane(world: World, route: Route, half_m: float, rng: np.random.Generator) -
     for start, end in pairwise(route):
         piece = resample(world.roads.line(start, end), 2 * SPACING_M)
         pieces.append(piece)
-        offsets.append(np.full(len(piece), half_m * rng.uniform(0.18, 0.40)))
+        offsets.append(np.full(len(piece), half_m * rng.uniform(0.18, 0.38)))
     centre = resample(np.concatenate(pieces), 2 * SPACING_M)
     centre = smooth(centre, 2 * SPACING_M, 3.0)
     offset = np.concatenate(offsets)

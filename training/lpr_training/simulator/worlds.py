@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 
 from lpr_training.simulator.build import Day, Groves, build_daily, build_fixed, build_groves
+from lpr_training.simulator.curves import left_normals
 from lpr_training.simulator.ground import Ground, waves
 from lpr_training.simulator.mesh import Mesh, merge
 from lpr_training.simulator.plan import Plan
@@ -15,6 +16,7 @@ from lpr_training.simulator.sites import Sites, choose_sites
 from lpr_training.simulator.trajectory import Trajectory, terrain
 
 MARGIN_M = 55.0
+LANE_SHARE = 0.18  # of the road: how far right of its middle a recorded drive is taken to be
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,8 @@ def make_world(
     if trajectory is None:
         roads = make_graph(recipe.layout, recipe.size_m, recipe.block_m, rng)
     else:
-        roads = graph_along(trajectory.xy)
+        lane = LANE_SHARE * recipe.road_width_m
+        roads = graph_along(trajectory.xy + lane * left_normals(trajectory.xy))
     plan = Plan(roads.lines, MARGIN_M)
     ground = _ground(plan, recipe, trajectory, rng)
     sites = choose_sites(roads, plan, recipe, rng)

@@ -43,7 +43,7 @@ def test_autumn_takes_the_leaves_and_leaves_the_wood(city):
         return int((world.mesh().material == material).sum())
 
     bare = on_day(city, Day(leaves=False))
-    assert count(city, Material.LEAF) > 10 * count(bare, Material.LEAF)
+    assert count(city, Material.LEAF) > 5 * count(bare, Material.LEAF)
     assert count(bare, Material.BARK) == count(city, Material.BARK)
 
 

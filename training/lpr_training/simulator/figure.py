@@ -15,7 +15,7 @@ from lpr_training.simulator.worlds import make_world
 
 SHARED = Path(__file__).resolve().parents[4] / 'shared' / 'data' / 'kitti_full'
 REAL = '000003.bin'
-SIMULATED = (('city', 3, 21), ('suburb', 1, 30))  # world, seed, scan
+SIMULATED = (('city', 8, 70), ('suburb', 1, 120))  # world, seed, scan
 
 
 def read_cloud(path: Path) -> NDArray[np.float32]:

@@ -36,7 +36,7 @@ def draw_figure(path: Path) -> None:
         clouds.append((f'simulated {kind}', scan.points))
     if (SHARED / REAL).is_file():
         clouds.append(('real (KITTI, HDL-64)', read_cloud(SHARED / REAL)))
-    figure = Figure(figsize=(4.2 * len(clouds), 7.2), dpi=80, layout='constrained')
+    figure = Figure(figsize=(4.2 * len(clouds), 7.2), dpi=72, layout='constrained')
     axes = figure.subplots(2, len(clouds), squeeze=False, height_ratios=(0.72, 1.0))
     for column, (title, points) in enumerate(clouds):
         perspective(axes[0, column], points, size=0.3)

@@ -70,6 +70,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch, capsys, layou
         (['--trajectory', '/nowhere.txt'], ['/nowhere.txt']),
         (['--columns', '1'], ['columns', '1']),
         (['--day', '-1'], ['number', '-1']),
+        (['--seed', '-2'], ['seed', '-2']),
+        (['--drive-seed', '-2'], ['seed', '-2']),
     ],
 )
 def test_a_wrong_value_is_named_with_what_was_expected(tmp_path, capsys, wrong, expected):

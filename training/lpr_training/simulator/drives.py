@@ -89,6 +89,8 @@ def make_drive(
     for name, value in (('length', length_m), ('speed', speed_mps)):
         if value is not None and not 0.0 < value < np.inf:
             raise ConfigError(f'{name} of a drive: {value!r} is not above 0 and finite')
+    if seed < 0:
+        raise ConfigError(f'seed of a drive: {seed!r} is not 0 or above')
     rng = np.random.default_rng([seed, world.seed, 7])
     if world.trajectory is not None:
         path = _wander(world.trajectory.xy, seed, rng)

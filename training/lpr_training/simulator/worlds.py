@@ -5,6 +5,7 @@ import zlib
 
 import numpy as np
 
+from lpr_ros.core.errors import ConfigError
 from lpr_training.simulator.build import Day, Groves, build_daily, build_fixed, build_groves
 from lpr_training.simulator.curves import left_normals
 from lpr_training.simulator.ground import Ground, waves
@@ -50,6 +51,8 @@ def make_world(
     trajectory: Trajectory | None = None,
 ) -> World:
     """Make the world of a kind and a seed; with a trajectory, its roads follow that drive."""
+    if seed < 0:
+        raise ConfigError(f'seed of a world: {seed!r} is not 0 or above')
     recipe = recipe_of(kind)
     recipe = recipe if size_m is None else replace(recipe, size_m=size_m)
     rng = _rng(kind, seed, 'fixed')

@@ -10,7 +10,7 @@ import preview
 import simulate
 
 SMALL = ['--world', 'car_park', '--seed', '2', '--size', '60', '--length', '30', '--spacing', '5',
-         '--sensor', 'os1_128', '--columns', '512', '--quiet']  # fmt: skip
+         '--sensor', 'os1_128', '--columns', '256', '--quiet']  # fmt: skip
 
 
 def run(out: Path, *more: str) -> int:
@@ -22,18 +22,18 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ('layout', 'dataset', 'options'),
+    ('layout', 'dataset', 'columns'),
     [
-        ('bag', 'bag', {}),
-        ('kitti', 'kitti', {}),
-        ('oxford', 'oxford', {}),
-        ('wild_places_v2', 'wild_places', {}),
-        ('wild_places_v3', 'wild_places', {}),
+        ('bag', 'bag', '256'),
+        ('kitti', 'kitti', '256'),
+        ('oxford', 'oxford', '1024'),  # must leave 4096 points without the ground
+        ('wild_places_v2', 'wild_places', '256'),
+        ('wild_places_v3', 'wild_places', '256'),
     ],
 )
-def test_what_is_simulated_is_read_back(tmp_path, layout, dataset, options):
-    assert run(tmp_path / 'out', '--format', layout, '--columns', '1024') == 0
-    places = list(make_dataset(dataset, tmp_path / 'out', **options))
+def test_what_is_simulated_is_read_back(tmp_path, layout, dataset, columns):
+    assert run(tmp_path / 'out', '--format', layout, '--columns', columns) == 0
+    places = list(make_dataset(dataset, tmp_path / 'out'))
     assert len(places) == 6
     assert all(len(place.points) > 1000 for place in places)
 
@@ -46,7 +46,7 @@ def test_the_same_command_gives_the_same_bytes(tmp_path):
     assert content(tmp_path / 'a') != content(tmp_path / 'c')
 
 
-@pytest.mark.parametrize('layout', ['bag', 'kitti', 'oxford', 'wild_places_v3'])
+@pytest.mark.parametrize('layout', ['bag', 'oxford'])
 def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch, capsys, layout):
     real = Simulation.scan
 
@@ -70,6 +70,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch, capsys, layou
         (['--trajectory', '/nowhere.txt'], ['/nowhere.txt']),
         (['--columns', '1'], ['columns', '1']),
         (['--day', '-1'], ['number', '-1']),
+        (['--seed', '-2'], ['seed', '-2']),
+        (['--drive-seed', '-2'], ['seed', '-2']),
     ],
 )
 def test_a_wrong_value_is_named_with_what_was_expected(tmp_path, capsys, wrong, expected):

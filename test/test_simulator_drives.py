@@ -23,7 +23,7 @@ from lpr_training.simulator.curves import yaw_of
 from lpr_training.simulator.odometry import drifting
 
 POSES = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'kitti_poses'
-SENSOR = replace(load_sensor('vlp16'), columns=450)
+SENSOR = replace(load_sensor('vlp16'), columns=300)
 
 
 @pytest.fixture(scope='module')

@@ -43,7 +43,7 @@ def test_autumn_takes_the_leaves_and_leaves_the_wood(city):
         return int((world.mesh().material == material).sum())
 
     bare = on_day(city, Day(leaves=False))
-    assert count(city, Material.LEAF) > 10 * count(bare, Material.LEAF)
+    assert count(city, Material.LEAF) > 5 * count(bare, Material.LEAF)
     assert count(bare, Material.BARK) == count(city, Material.BARK)
 
 
@@ -73,6 +73,9 @@ def test_no_drive_passes_through_anything_that_stands(world, seed):
     fixed = world.fixed.vertices[world.fixed.faces[hard]].mean(axis=1)
     low = fixed[:, 2] - world.ground.height(fixed[:, :2])
     solid = fixed[(low > 0.5) & (low < 1.8)][:, :2]
+    if world.sites.slots:
+        slots = np.array(world.sites.slots)[:, :2]
+        assert cKDTree(drive.xy).query(slots)[0].min() > 1.8  # half of two cars
     gap = cKDTree(solid).query(drive.xy[::4])[0] if len(solid) else np.inf
     assert np.min(gap) > 0.8
 

@@ -18,6 +18,7 @@ import sys
 from tqdm import tqdm
 
 from lpr_ros.core.errors import LprError
+from lpr_training.datasets.oxford import OXFORD
 from lpr_training.simulator.export import FORMATS
 from lpr_training.simulator.options import (
     add_options,
@@ -40,7 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     out.add_argument('--format', choices=sorted(FORMATS), default='bag', help='default bag')
     out.add_argument('--run', default='', metavar='NAME',
                      help='run or sequence in the dataset: 00 (kitti), V-01 (wild)')  # fmt: skip
-    out.add_argument('--part', default='evaluation', help='part of an oxford run')
+    out.add_argument('--part', choices=sorted(OXFORD.parts), default='evaluation',
+                     help='part of an oxford run')  # fmt: skip
     out.add_argument('--clock', action='store_true', help='bag: write /clock too')
     out.add_argument('--quiet', action='store_true', help='no progress bar')
     return parser

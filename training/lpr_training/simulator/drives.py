@@ -89,6 +89,8 @@ def make_drive(
     for name, value in (('length', length_m), ('speed', speed_mps)):
         if value is not None and not 0.0 < value < np.inf:
             raise ConfigError(f'{name} of a drive: {value!r} is not above 0 and finite')
+    if seed < 0:
+        raise ConfigError(f'seed of a drive: {seed!r} is not 0 or above')
     rng = np.random.default_rng([seed, world.seed, 7])
     if world.trajectory is not None:
         path = _wander(world.trajectory.xy, seed, rng)
@@ -114,7 +116,7 @@ def _lane(world: World, route: Route, half_m: float, rng: np.random.Generator) -
     for start, end in pairwise(route):
         piece = resample(world.roads.line(start, end), 2 * SPACING_M)
         pieces.append(piece)
-        offsets.append(np.full(len(piece), half_m * rng.uniform(0.18, 0.40)))
+        offsets.append(np.full(len(piece), half_m * rng.uniform(0.18, 0.38)))
     centre = resample(np.concatenate(pieces), 2 * SPACING_M)
     centre = smooth(centre, 2 * SPACING_M, 3.0)
     offset = np.concatenate(offsets)

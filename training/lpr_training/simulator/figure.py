@@ -15,7 +15,7 @@ from lpr_training.simulator.worlds import make_world
 
 SHARED = Path(__file__).resolve().parents[4] / 'shared' / 'data' / 'kitti_full'
 REAL = '000003.bin'
-SIMULATED = (('city', 3, 21), ('suburb', 1, 30))  # world, seed, scan
+SIMULATED = (('city', 8, 70), ('suburb', 1, 120))  # world, seed, scan
 
 
 def read_cloud(path: Path) -> NDArray[np.float32]:
@@ -36,7 +36,7 @@ def draw_figure(path: Path) -> None:
         clouds.append((f'simulated {kind}', scan.points))
     if (SHARED / REAL).is_file():
         clouds.append(('real (KITTI, HDL-64)', read_cloud(SHARED / REAL)))
-    figure = Figure(figsize=(4.2 * len(clouds), 7.2), dpi=80, layout='constrained')
+    figure = Figure(figsize=(4.2 * len(clouds), 7.2), dpi=72, layout='constrained')
     axes = figure.subplots(2, len(clouds), squeeze=False, height_ratios=(0.72, 1.0))
     for column, (title, points) in enumerate(clouds):
         perspective(axes[0, column], points, size=0.3)

@@ -84,7 +84,7 @@ def birds_eye(
     """Draw points from above, forward up, coloured by height."""
     near = points[np.abs(points[:, :2]).max(axis=1) < reach_m]
     near = near[np.argsort(near[:, 2])]
-    axes.scatter(-near[:, 1], near[:, 0], c=near[:, 2], s=size, cmap='turbo', vmin=-2.0, vmax=4.0,
+    axes.scatter(-near[:, 1], near[:, 0], c=near[:, 2], s=size, cmap='turbo', vmin=-3.0, vmax=3.5,
                  linewidths=0)  # fmt: skip
     axes.set(xlim=(-reach_m, reach_m), ylim=(-reach_m, reach_m), aspect='equal')
     axes.set_facecolor('black')
@@ -103,8 +103,8 @@ def perspective(axes: Axes, points: NDArray[np.float32], size: float = 0.5) -> N
     u = (-local[seen, 1] / depth[seen])[order]
     v = (up[seen] / depth[seen])[order]
     scale = np.clip(20.0 / depth[seen][order], 0.3, 3.0)
-    axes.scatter(u, v, c=points[seen, 2][order], s=size * scale, cmap='turbo', vmin=-2.0,
-                 vmax=5.0, linewidths=0)  # fmt: skip
+    axes.scatter(u, v, c=points[seen, 2][order], s=size * scale, cmap='turbo', vmin=-3.0,
+                 vmax=4.0, linewidths=0)  # fmt: skip
     axes.set(xlim=(-0.8, 0.8), ylim=(-0.55, 0.6), aspect='equal')
     axes.set_facecolor('black')
     axes.set_xticks([])

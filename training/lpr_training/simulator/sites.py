@@ -15,7 +15,8 @@ from lpr_training.simulator.recipes import Recipe
 from lpr_training.simulator.roads import RoadGraph
 
 Spot = tuple[float, float, float]  # x, y, yaw
-JUNCTION_M = 9.0  # nothing is parked or planted nearer to the end of a road
+PASSING_M = 3.6  # from the middle of a road to the middle of a parked car, at least
+JUNCTION_M = 11.0  # nothing is parked or planted nearer to the end of a road
 
 
 @dataclass
@@ -40,10 +41,11 @@ def choose_sites(
     for line in roads.lines:
         for side in (1.0, -1.0):
             _build_along(sites, plan, recipe, line, side, rng)
-            _park_along(sites, plan, recipe, line, side)
-            _stroll_along(sites, plan, recipe, line, side)
     for line in roads.lines:
         _furnish(sites, plan, recipe, line, rng)
+        for side in (1.0, -1.0):
+            _park_along(sites, plan, recipe, line, side)
+            _stroll_along(sites, plan, recipe, line, side)
     _place_halls(sites, plan, recipe, rng)
     if recipe.fenced:
         _fence_in(sites, roads, recipe)
@@ -111,10 +113,12 @@ def _park_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: floa
     if recipe.parking_m <= 0.0:
         return
     half = recipe.road_width_m / 2
-    offset = half + 2.5 if recipe.perpendicular else half - 0.6
+    # Beside a narrow road cars stand half on the pavement, so that there is room to pass.
+    offset = half + 2.5 if recipe.perpendicular else max(half - 0.6, PASSING_M)
     turn = np.pi / 2 if recipe.perpendicular else (0.0 if side < 0 else np.pi)
     for point, _, yaw in _along(line, recipe.parking_m, side * offset, JUNCTION_M):
-        if plan.road_distance(point) > offset - 0.6 and not plan.is_taken(point):
+        car = rectangle(point, yaw + turn, 4.4, 1.8)
+        if plan.road_distance(point) > offset - 0.3 and not plan.is_taken(car).any():
             sites.slots.append((float(point[0]), float(point[1]), yaw + turn))
 
 
@@ -132,7 +136,7 @@ def _furnish(sites: Sites, plan: Plan, recipe: Recipe, line: Line,
              rng: np.random.Generator) -> None:  # fmt: skip
     """Put lamp posts, signs and street trees at the edge of the pavement."""
     half = recipe.road_width_m / 2
-    kerb = half + 5.2 if recipe.perpendicular else half + 0.5
+    kerb = half + 5.2 if recipe.perpendicular else half + 0.9
     irregular = recipe.clutter_m > 0.0
     for side in (1.0, -1.0):
         for spacing, kind in ((recipe.lamp_m, 'lamp'), (recipe.street_tree_m, 'tree'),

@@ -30,15 +30,17 @@ class Traffic:
         self._meshes = [vehicles.build(name) for name in names]
         self._which = rng.integers(len(names), size=count)
         self._route = rng.integers(max(1, len(shared)), size=count)
-        self._start_m = rng.uniform(0.0, ROUTE_M, count)
+        self._start_m = rng.uniform(0.0, 10.0 * ROUTE_M, count)
         self._speed_mps = rng.uniform(5.0, 13.0, count)
 
     @staticmethod
     def _path(world: World, rng: np.random.Generator) -> Line:
-        """Choose a route; along a recorded drive, the oncoming lane beside it."""
+        """Choose a route; where there is but one road, mostly the oncoming lane of it."""
         if world.trajectory is None:
-            return resample(lane_path(world, find_route(world.roads, ROUTE_M, rng), rng), 0.5)
-        return resample(lane_path(world, [1, 0], rng), 0.5)
+            route = find_route(world.roads, ROUTE_M, rng)
+        else:
+            route = [1, 0] if rng.random() < 0.7 else [0, 1]
+        return resample(lane_path(world, route, rng), 0.5)
 
     def mesh_at(self, time_s: float, xy: NDArray[np.float64], reach_m: float) -> Mesh:
         """All vehicles at a moment that are within reach of the sensor at `xy`."""

@@ -5,7 +5,9 @@ import zlib
 
 import numpy as np
 
+from lpr_ros.core.errors import ConfigError
 from lpr_training.simulator.build import Day, Groves, build_daily, build_fixed, build_groves
+from lpr_training.simulator.curves import left_normals
 from lpr_training.simulator.ground import Ground, waves
 from lpr_training.simulator.mesh import Mesh, merge
 from lpr_training.simulator.plan import Plan
@@ -15,6 +17,7 @@ from lpr_training.simulator.sites import Sites, choose_sites
 from lpr_training.simulator.trajectory import Trajectory, terrain
 
 MARGIN_M = 55.0
+LANE_SHARE = 0.18  # of the road: how far right of its middle a recorded drive is taken to be
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +51,16 @@ def make_world(
     trajectory: Trajectory | None = None,
 ) -> World:
     """Make the world of a kind and a seed; with a trajectory, its roads follow that drive."""
+    if seed < 0:
+        raise ConfigError(f'seed of a world: {seed!r} is not 0 or above')
     recipe = recipe_of(kind)
     recipe = recipe if size_m is None else replace(recipe, size_m=size_m)
     rng = _rng(kind, seed, 'fixed')
     if trajectory is None:
         roads = make_graph(recipe.layout, recipe.size_m, recipe.block_m, rng)
     else:
-        roads = graph_along(trajectory.xy)
+        lane = LANE_SHARE * recipe.road_width_m
+        roads = graph_along(trajectory.xy + lane * left_normals(trajectory.xy))
     plan = Plan(roads.lines, MARGIN_M)
     ground = _ground(plan, recipe, trajectory, rng)
     sites = choose_sites(roads, plan, recipe, rng)

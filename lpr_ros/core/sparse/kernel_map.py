@@ -2,7 +2,7 @@
 
 A map is built once per coordinate set and kernel size and shared by every layer that needs it.
 Pairs are grouped by kernel weight, so a layer gathers and multiplies group by group; each output's
-products are then summed from one list: no atomics, no scatter, the same result on every run.
+products are then summed from one list, without atomics or scatter.
 """
 
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import collate
 from lpr_ros.core.sparse.levels import Level
+from lpr_training.benchmarks import descriptor
 from lpr_training.benchmarks.descriptor import interleaved_medians_ms, matmul_shapes
 
 
@@ -26,7 +27,8 @@ def scans(tmp_path, rng):
     return tmp_path
 
 
-def test_descriptor_benchmark_writes_every_case(scans, capsys):
+def test_descriptor_benchmark_writes_every_case(scans, capsys, monkeypatch):
+    monkeypatch.setattr(descriptor, 'ModelConfig', tiny_config)
     target = scans / 'out.json'
     arguments = ['descriptor', '--data', str(scans), '--repeats', '1', '--json', str(target)]
     assert main(arguments) == 0

@@ -211,3 +211,11 @@ def test_model_names_no_device(path):
     methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not {text for text in literals if text.split(':')[0] in ('cpu', 'cuda')}
     assert not methods & {'cpu', 'cuda'}
+
+
+def test_bfloat16_leaves_the_model_it_was_given_alone(tiny_model):
+    before = {name: tensor.clone() for name, tensor in tiny_model.state_dict().items()}
+    Describer(tiny_model, device='cpu', precision='bfloat16')
+    after = tiny_model.state_dict()
+    assert all(tensor.dtype == after[name].dtype for name, tensor in before.items())
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())

@@ -1,7 +1,6 @@
 """Points in, descriptor out: what the node and the offline commands call."""
 
 from collections.abc import Sequence
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ class Describer:
         self._model = model.to(self.device).eval()
         if precision == 'bfloat16':
             # A copy, as the caller's model keeps its weights; pooling and whitening stay exact.
-            self._model = copy.deepcopy(self._model)
+            self._model = PlaceModel(model.config, model.backend).to(self.device).eval()
+            self._model.load_state_dict(model.state_dict())
             self._model.backbone.to(torch.bfloat16)
         self.input = model.config.input
         self.dim = model.out_dim

@@ -16,6 +16,7 @@ class PlaceModel(nn.Module):
     def __init__(self, config: ModelConfig, backend: str = 'auto'):
         super().__init__()
         self.config = config
+        self.backend = backend
         self.backbone = _build_backbone(config.backbone, backend)
         self.pooling = POOLINGS[config.pooling.kind](self.backbone.out_channels, config.pooling)
         self.out_dim = self.pooling.out_dim

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 import torch
 from torch import Tensor
 
-from lpr_ros.core.errors import CloudError, ConfigError, LprError
-from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.errors import CloudError, LprError
 from lpr_ros.core.model.place_model import PlaceModel
-from lpr_ros.core.model.quantise import lifted, quantise
+from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import CloudBatch, collate
 from lpr_training.augment import augment_cloud, draw_batch_matrix
+from lpr_training.cloud_input import input_for
 from lpr_training.config import TrainConfig
 from lpr_training.datasets.tuples import Ragged
 from lpr_training.losses import build_loss
@@ -72,8 +72,8 @@ class Trainer:
         self._loss = build_loss(config.loss)
         self._data = data
         self._positives = [data.tuples.positives[i] for i in range(len(data.tuples))]
-        self._device = device
-        self._input = training_input(config)
+        self.device = device
+        self._input = input_for(data.places, config.model.input)
         self._processes = processes
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
@@ -122,7 +122,7 @@ class Trainer:
 
     def _forward(self, chunk: CloudBatch) -> Tensor:
         with torch.autocast(
-            self._device.type, torch.bfloat16, enabled=self.config.mixed_precision
+            self.device.type, torch.bfloat16, enabled=self.config.mixed_precision
         ):
             return self.model(chunk)
 
@@ -143,7 +143,7 @@ class Trainer:
                 self._cloud(int(i), np.random.default_rng(s), turn)
                 for i, s in zip(indices, seeds[start : start + size], strict=True)
             ]
-            chunks.append(collate(clouds).to(self._device))
+            chunks.append(collate(clouds).to(self.device))
         return chunks
 
     def _cloud(
@@ -160,7 +160,7 @@ class Trainer:
         # A place drawn twice is looked up once and spread over its two columns.
         places, column = np.unique(batch, return_inverse=True)
         masks = [
-            torch.from_numpy(_membership(places, rows)[column][:, column]).to(self._device)
+            torch.from_numpy(_membership(places, rows)[column][:, column]).to(self.device)
             for rows in (self._data.tuples.positives, self._data.tuples.non_negatives)
         ]
         return masks[0], ~masks[1]
@@ -172,14 +172,3 @@ def _membership(places: NDArray[np.int64], rows: Ragged) -> NDArray[np.bool_]:
     for row, place in enumerate(places):
         mask[row] = np.isin(places, rows[int(place)], assume_unique=True)
     return mask
-
-
-def training_input(config: TrainConfig) -> InputConfig:
-    """Return how the training clouds are quantised: bird's-eye counts are columns already."""
-    if config.data.source != 'kitti_bev':
-        return config.model.input
-    if config.model.input.quantizer != 'bev':
-        raise ConfigError(
-            f"source 'kitti_bev' needs the quantizer 'bev', got {config.model.input.quantizer!r}"
-        )
-    return lifted(config.model.input)

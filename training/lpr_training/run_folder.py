@@ -35,6 +35,12 @@ class RunFolder:
         self.best_recall = float('-inf')
         self._board = SummaryWriter(str(self.path / 'tensorboard'))
 
+    @property
+    def chosen_weights(self) -> Path:
+        """The weights that validation chose, else the last ones."""
+        best = self.path / BEST
+        return best if best.exists() else self.path / LAST
+
     def start(self) -> None:
         """Write the configuration and where it came from."""
         self.path.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,9 @@ class PlaceModel(nn.Module):
             counts = [sum(counts[i : i + 4]) for i in range(0, len(counts), 4)]
         else:
             features, counts = self.backbone(batch)
-        descriptors: Tensor = self.pooling(features.float(), counts)
+        # Mixed precision ends here: descriptors are compared by distances of a few percent.
+        with torch.autocast(features.device.type, enabled=False):
+            descriptors: Tensor = self.pooling(features.float(), counts)
         return descriptors
 
 

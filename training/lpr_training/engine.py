@@ -31,6 +31,10 @@ class TrainingError(LprError):
     """Training cannot go on; the message names the batch."""
 
 
+class Diverged(TrainingError):
+    """A loss or a gradient is not finite."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What one optimiser step reports."""
@@ -90,12 +94,13 @@ class Trainer:
             )
         for number, batch in enumerate(batches):
             seed = np.random.SeedSequence([self.config.seed, epoch, number])
-            loss, statistics = self._step(batch, seed)
-            if not math.isfinite(loss):
-                raise TrainingError(
-                    f'loss is {loss} in epoch {epoch}, batch {number} '
+            try:
+                loss, statistics = self._step(batch, seed)
+            except Diverged as error:
+                raise Diverged(
+                    f'{error} in epoch {epoch}, batch {number} '
                     f'(places {batch[:4].tolist()}...); the last good checkpoint is kept'
-                )
+                ) from error
             yield Step(number, len(batches), len(batch), loss, statistics)
 
     def _step(
@@ -105,20 +110,28 @@ class Trainer:
         mine = self._processes.share(chunks)
         with torch.no_grad():
             embeddings = [self._forward(chunk) for chunk in mine]
-        everyone = self._processes.gather(embeddings, [len(c.counts) for c in chunks])
+        empty = torch.empty(0, self.model.out_dim, device=self.device)
+        everyone = self._processes.gather(embeddings, [len(c.counts) for c in chunks], empty)
         everyone.requires_grad_()
         positives, negatives = self._masks(batch)
         loss, statistics = self._loss(everyone, positives, negatives)
         if not torch.isfinite(loss):
-            return float(loss.detach()), statistics
+            raise Diverged(f'loss is {float(loss)}')
         loss.backward()
         self.optimiser.zero_grad(set_to_none=False)
         gradients = everyone.grad.split([len(c.counts) for c in chunks])
         for chunk, gradient in zip(mine, self._processes.share(gradients), strict=True):
             self._forward(chunk).backward(gradient)
         self._processes.sum_gradients(self.model)
+        self._check_gradients()
         self.optimiser.step()
         return float(loss.detach()), statistics
+
+    def _check_gradients(self) -> None:
+        """Refuse a step that would make the weights, and the next checkpoint, useless."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+                raise Diverged(f'the gradient of {name} is not finite')
 
     def _forward(self, chunk: CloudBatch) -> Tensor:
         with torch.autocast(

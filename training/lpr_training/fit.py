@@ -30,6 +30,8 @@ def fit(
         config, PlaceModel(config.model), data, device=choose_device(device), processes=processes
     )
     folder = RunFolder(out, config)
+    if not resume:
+        folder.check_new()
     first = folder.resume(trainer) if resume else 0
     if processes.is_first:
         folder.start()

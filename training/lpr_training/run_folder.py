@@ -33,7 +33,7 @@ class RunFolder:
         self._config = config
         self.history: list[dict[str, float]] = []
         self.best_recall = float('-inf')
-        self._board = SummaryWriter(str(self.path / 'tensorboard'))
+        self._board: SummaryWriter | None = None
 
     @property
     def chosen_weights(self) -> Path:
@@ -41,9 +41,17 @@ class RunFolder:
         best = self.path / BEST
         return best if best.exists() else self.path / LAST
 
+    def check_new(self) -> None:
+        """Refuse a folder that holds a run: training there would overwrite it."""
+        if (self.path / STATE).exists():
+            raise CheckpointError(
+                f'{self.path}: holds a run already; go on with --resume, or choose another folder'
+            )
+
     def start(self) -> None:
         """Write the configuration and where it came from."""
         self.path.mkdir(parents=True, exist_ok=True)
+        self._board = SummaryWriter(str(self.path / 'tensorboard'))
         with whole_file(self.path / 'config.yaml') as partial:
             partial.write_text(yaml.safe_dump(self._config.to_dict(), sort_keys=False))
         about = {'command': ' '.join(sys.argv), 'commit': commit(), 'torch': torch.__version__}
@@ -51,7 +59,10 @@ class RunFolder:
             partial.write_text(json.dumps(about, indent=1))
 
     def save(self, trainer: Trainer, epoch: int, metrics: dict[str, float]) -> None:
-        """Record an epoch: metrics, resumable state, last and best weights."""
+        """Record an epoch: weights, metrics, and last the state, which is what counts.
+
+        A kill before the state is written leaves the epoch to be trained again, the same way.
+        """
         self.history.append({'epoch': epoch, **metrics})
         is_best = metrics.get('validation_recall', float('-inf')) > self.best_recall
         if is_best:
@@ -64,15 +75,16 @@ class RunFolder:
             'best_recall': self.best_recall,
             'config': json.dumps(self._config.to_dict()),
         }
-        with whole_file(self.path / STATE) as partial:
-            torch.save(state, partial)
-        self._write_metrics()
-        self._write_curves()
         checkpoint = from_model(
             trainer.model, provenance=self._provenance(metrics), licence=self._config.licence
         )
         for name in (LAST, *([BEST] if is_best else [])):
             save_checkpoint(self.path / name, checkpoint)
+        self._write_metrics()
+        self._write_curves()
+        # Through a stream, so that a full disk is an OSError that names itself.
+        with whole_file(self.path / STATE) as partial, partial.open('wb') as stream:
+            torch.save(state, stream)
 
     def resume(self, trainer: Trainer) -> int:
         """Restore the last saved epoch and return the next one."""
@@ -80,7 +92,8 @@ class RunFolder:
         if not path.exists():
             raise CheckpointError(f'{path}: nothing to resume; expected the state of a run')
         state = torch.load(path, map_location='cpu', weights_only=True)
-        saved = json.loads(state['config'])
+        # Read through the configuration: a key it did not have yet takes its default.
+        saved = TrainConfig.from_dict(json.loads(state['config'])).to_dict()
         changed = _differences(saved, self._config.to_dict())
         if changed:
             raise CheckpointError(f'{path}: made with another configuration: {"; ".join(changed)}')
@@ -105,7 +118,8 @@ class RunFolder:
             writer = csv.DictWriter(stream, columns)
             writer.writeheader()
             writer.writerows(self.history)
-
+        if self._board is None:
+            return
         for name, value in self.history[-1].items():
             self._board.add_scalar(name, value, int(self.history[-1]['epoch']))
         self._board.flush()

@@ -80,6 +80,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         with open(aside, 'rb') as written:
             os.fsync(written.fileno())
         os.replace(aside, path)
+    except SafetensorError as error:
+        raise CheckpointError(f'{path}: cannot be written: {error}') from error
     finally:
         aside.unlink(missing_ok=True)
 

@@ -31,7 +31,7 @@ class TrainingError(LprError):
     """Training cannot go on; the message names the batch."""
 
 
-class Diverged(TrainingError):
+class DivergenceError(TrainingError):
     """A loss or a gradient is not finite."""
 
 
@@ -96,8 +96,8 @@ class Trainer:
             seed = np.random.SeedSequence([self.config.seed, epoch, number])
             try:
                 loss, statistics = self._step(batch, seed)
-            except Diverged as error:
-                raise Diverged(
+            except DivergenceError as error:
+                raise DivergenceError(
                     f'{error} in epoch {epoch}, batch {number} '
                     f'(places {batch[:4].tolist()}...); the last good checkpoint is kept'
                 ) from error
@@ -116,7 +116,7 @@ class Trainer:
         positives, negatives = self._masks(batch)
         loss, statistics = self._loss(everyone, positives, negatives)
         if not torch.isfinite(loss):
-            raise Diverged(f'loss is {float(loss)}')
+            raise DivergenceError(f'loss is {float(loss)}')
         loss.backward()
         self.optimiser.zero_grad(set_to_none=False)
         gradients = everyone.grad.split([len(c.counts) for c in chunks])
@@ -131,7 +131,7 @@ class Trainer:
         """Refuse a step that would make the weights, and the next checkpoint, useless."""
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-                raise Diverged(f'the gradient of {name} is not finite')
+                raise DivergenceError(f'the gradient of {name} is not finite')
 
     def _forward(self, chunk: CloudBatch) -> Tensor:
         with torch.autocast(

@@ -118,6 +118,15 @@ class WildPlacesDataset(PlaceDataset):
         return finite_xyz(path, read_raw(path, '<f4', 4))
 
 
+def present(root: Path) -> list[str]:
+    """Return the sequences that have a folder under the root, in either layout."""
+    return [
+        s
+        for s in SEQUENCES
+        if (Path(root) / SITES[s[0]] / s).is_dir() or (Path(root) / s).is_dir()
+    ]
+
+
 def write_wild_places(
     root: Path, layout: str, sequence: str, clouds: Iterable[PosedCloud]
 ) -> None:

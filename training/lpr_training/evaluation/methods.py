@@ -14,12 +14,11 @@ from lpr_training.cloud_input import input_for
 from lpr_training.datasets.base import COLUMNS, UNIT_CUBE, PlaceDataset
 from lpr_training.datasets.kitti_bev import PIXEL_M
 from lpr_training.describing import TIMED, Indices, describe_places, ms_per_scan, turned_clouds
-from lpr_training.protocols.retrieval import nearest, nearest_before
+from lpr_training.protocols.retrieval import Ranking, nearest, nearest_before
 from lpr_training.scan_context import ScanContextConfig
 
 METHODS = ('whitened-checkpoint', 'scan_context')
 BEV_RANGE_M = 25.0  # the public bird's-eye images end here
-Ranking = tuple[NDArray[np.int64], NDArray[np.float64]]  # indices, distances
 
 
 class Method(ABC):

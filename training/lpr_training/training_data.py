@@ -107,12 +107,14 @@ def spaced(dataset: PlaceDataset, spacing_m: float) -> NDArray[np.bool_]:
 def _oxford(config: DataConfig, root: Path) -> TrainingData:
     kind = config.source.removeprefix('oxford_')
     places = oxford_sets.training_dataset(root, kind)
-    return TrainingData(places, oxford_sets.training_tuples(places, kind), None)
+    tuples = make_tuples(places.positions[:, :2], config.positive_m, config.non_negative_m)
+    return TrainingData(places, tuples, None)
 
 
 def _wild_places(config: DataConfig, root: Path) -> TrainingData:
     places = wild_places_sets.training_dataset(root)
-    return TrainingData(places, wild_places_sets.training_tuples(places), None)
+    tuples = wild_places_sets.training_tuples(places, config.positive_m, config.non_negative_m)
+    return TrainingData(places, tuples, None)
 
 
 SOURCES: dict[str, Callable[[DataConfig, Path], TrainingData]] = {

@@ -49,6 +49,7 @@ def fit(
             bar.set_postfix_str(_summary(metrics, folder.best_recall))
     if processes.is_first and data.held_out is not None:
         calibrate_weights(folder.chosen_weights, data.held_out, device=device)
+    processes.leave()
     return folder
 
 

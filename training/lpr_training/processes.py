@@ -68,6 +68,12 @@ class Processes:
                 buffer /= self.size
 
 
+    def leave(self) -> None:
+        """Part from the other processes, at the end of a run."""
+        if self.size > 1:
+            dist.destroy_process_group()
+
+
 ALONE = Processes(rank=0, size=1)
 
 
@@ -78,5 +84,6 @@ def join_processes() -> Processes:
     has_cuda = torch.cuda.is_available()
     if has_cuda:
         torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', '0')))
-    dist.init_process_group('nccl' if has_cuda else 'gloo')
+    if not dist.is_initialized():
+        dist.init_process_group('nccl' if has_cuda else 'gloo')
     return Processes(dist.get_rank(), dist.get_world_size())

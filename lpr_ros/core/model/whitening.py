@@ -36,7 +36,7 @@ def whiten(x: Tensor, *, gradient: str = 'svdpi', shrinkage: bool = True) -> Ten
 
 
 def covariances(x: Tensor, *, shrinkage: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Return of each (B, C, M) matrix the sample covariance, the shrunk one, the decomposed one."""
+    """Return the sample, shrunk and decomposed covariance (B, C, C) of each (B, C, M) matrix."""
     centred, a, b = _regularised(x, shrinkage)
     outer = centred @ centred.mT
     identity = torch.eye(x.shape[1], dtype=outer.dtype, device=outer.device)

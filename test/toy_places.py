@@ -127,7 +127,7 @@ def pillars(T: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int
     return seen[near], heights[near]
 
 
-def write_bev_file(path: Path, frames: int = 40, laps: int = 2) -> Path:
+def write_bev_file(path: Path, frames: int = 39, laps: int = 2) -> Path:
     """Write a drive of some laps as bird's-eye counts."""
     poses = circle_drive(frames, laps)
     counts = np.zeros((len(poses), 151, 151), np.uint8)
@@ -140,7 +140,7 @@ def write_bev_file(path: Path, frames: int = 40, laps: int = 2) -> Path:
     return path
 
 
-def write_drive(root: Path, run: str, frames: int = 40, laps: int = 2) -> Path:
+def write_drive(root: Path, run: str, frames: int = 39, laps: int = 2) -> Path:
     """Write the same drive as metric clouds in the layout `places`."""
     clouds = []
     for i, T in enumerate(circle_drive(frames, laps)):

@@ -116,7 +116,7 @@ class Trainer:
         positives, negatives = self._masks(batch)
         loss, statistics = self._loss(everyone, positives, negatives)
         if not torch.isfinite(loss):
-            raise DivergenceError(f'loss is {float(loss)}')
+            raise DivergenceError(f'loss is {float(loss.detach())}')
         loss.backward()
         self.optimiser.zero_grad(set_to_none=False)
         gradients = everyone.grad.split([len(c.counts) for c in chunks])

@@ -14,7 +14,7 @@ from lpr_training.engine import Step, Trainer
 from lpr_training.processes import join_processes
 from lpr_training.run_folder import RunFolder
 from lpr_training.training_data import HeldOut, open_training_data
-from lpr_training.validation import match_held_out
+from lpr_training.validation import check_revisits, match_held_out
 
 VALIDATION_STRIDE = 3
 
@@ -25,6 +25,8 @@ def fit(
     """Train, or go on where a run stopped; returns the folder with its history."""
     processes = join_processes()
     data = open_training_data(config.data, data_root)
+    if data.held_out is not None and config.validate_every:
+        check_revisits(data.held_out, VALIDATION_STRIDE)
     torch.manual_seed(config.seed)
     trainer = Trainer(
         config, PlaceModel(config.model), data, device=choose_device(device), processes=processes

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.model.describer import Describer
 from lpr_training.calibration import SAME_PLACE_M
 from lpr_training.describing import describe_places
@@ -41,16 +42,34 @@ def match_held_out(
 
     Every `stride`-th place takes part. Training places are in the database as distractors.
     """
-    places = held_out.places
-    indices = np.arange(0, len(places), stride)
+    indices, positions, ends = _older_places(held_out, stride)
     descriptors = describe_places(
-        describer, places, indices, yaw_seed=yaw_seed, batch=batch, progress=progress
+        describer, held_out.places, indices, yaw_seed=yaw_seed, batch=batch, progress=progress
     )
-    ends = np.clip((indices - held_out.gap) // stride + 1, 0, None)
-    worlds = tuple(places.runs[i] for i in indices)
-    positions = apart_by_world(places.positions[indices, :2], worlds)
     matches, distances = nearest_before(descriptors, ends)
     asks = np.flatnonzero(held_out.is_query[indices] & (ends > 0))
     apart = ground_distance(positions[asks], positions[matches[asks]])
     nearest_past = distance_to_past(positions, ends)[asks]
     return HeldOutMatches(distances[asks], apart <= radius_m, nearest_past <= radius_m)
+
+
+def check_revisits(held_out: HeldOut, stride: int, radius_m: float = SAME_PLACE_M) -> None:
+    """Refuse held-out places that cannot choose a model, before hours are spent."""
+    indices, positions, ends = _older_places(held_out, stride)
+    is_revisit = distance_to_past(positions, ends) <= radius_m
+    if not (is_revisit & held_out.is_query[indices]).any():
+        raise DatasetError(
+            f'no held-out place is revisited: of {int(held_out.is_query.sum())} none has one at '
+            f'least {held_out.gap} places older within {radius_m} m; choose others, or none'
+        )
+
+
+def _older_places(
+    held_out: HeldOut, stride: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return which places take part, where they are, and how many are old enough for each."""
+    places = held_out.places
+    indices = np.arange(0, len(places), stride)
+    worlds = tuple(places.runs[i] for i in indices)
+    ends = np.clip((indices - held_out.gap) // stride + 1, 0, None)
+    return indices, apart_by_world(places.positions[indices, :2], worlds), ends

@@ -30,7 +30,7 @@ def describe_places(
 ) -> NDArray[np.float32]:
     """Return (n, D) descriptors; with a seed every cloud is first turned by a random yaw."""
     config = input_for(places, describer.input)
-    described = [np.empty((0, describer.dim), np.float32)]
+    described: list[NDArray[np.float32]] = [np.empty((0, describer.dim), np.float32)]
     clouds: list[NDArray[np.generic]] = []
     for index, points in turned_clouds(places, indices, yaw_seed, progress=progress):
         try:

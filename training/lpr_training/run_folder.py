@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 import subprocess
 import sys
+import time
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ STATE = 'state.pt'
 LAST = 'last.safetensors'
 BEST = 'best.safetensors'
 METRICS = 'metrics.csv'
+DRAW_EVERY_S = 60.0  # drawing the curves takes a second
 CURVES = ('loss', 'recall_at_1', 'validation_recall', 'learning_rate')
 
 
@@ -34,6 +36,7 @@ class RunFolder:
         self.history: list[dict[str, float]] = []
         self.best_recall = float('-inf')
         self._board: SummaryWriter | None = None
+        self._drawn_at = time.monotonic()
 
     @property
     def chosen_weights(self) -> Path:
@@ -81,7 +84,9 @@ class RunFolder:
         for name in (LAST, *([BEST] if is_best else [])):
             save_checkpoint(self.path / name, checkpoint)
         self._write_metrics()
-        self._write_curves()
+        is_last = epoch + 1 == self._config.epochs
+        if is_last or time.monotonic() - self._drawn_at > DRAW_EVERY_S:
+            self._write_curves()
         # Through a stream, so that a full disk is an OSError that names itself.
         with whole_file(self.path / STATE) as partial, partial.open('wb') as stream:
             torch.save(state, stream)
@@ -133,6 +138,7 @@ class RunFolder:
                 panels[name.replace('_', ' ')] = {name: series}
         with whole_file(self.path / 'curves.png') as partial:
             plot_history(panels).savefig(partial, format='png')
+        self._drawn_at = time.monotonic()
 
 
 def _differences(old: Any, new: Any, where: str = '') -> list[str]:

@@ -32,10 +32,10 @@ def evaluate(
     if database is None or queries is None:
         usual = default_ranges(sequence)
         database, queries = database or usual[0], queries or usual[1]
-    for what, frames in (('database', database), ('queries', queries)):
-        if frames.stop > len(places):
+    for what, given in (('database', database), ('queries', queries)):
+        if given.stop > len(places):
             raise DatasetError(
-                f'{what} frames {frames.start}:{frames.stop} are not within 0:{len(places)}'
+                f'{what} frames {given.start}:{given.stop} are not within 0:{len(places)}'
             )
     method.check(places)
     frames = np.array([*database, *queries])

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,14 @@ from lpr_training.reproduction.cell_figures import cell_figures
 from lpr_training.reproduction.cells import look_inside
 from lpr_training.reproduction.estimates import Cost, measure
 from lpr_training.reproduction.experiments import MAIN, Experiment, choose
-from lpr_training.reproduction.results import mean_of, spread_of
+from lpr_training.reproduction.results import mean_of, read_json, spread_of
 from lpr_training.reproduction.settings import Settings
 from lpr_training.reproduction.stages import Stage
 from lpr_training.reproduction.training import Evaluation, TrainedRun, runs_by_row
 from lpr_training.tables import Table, Values, load_paper_tables
 
 RESULT_BYTES = 3e5
+NOTHING = Cost(seconds_to_train=0.0, seconds_to_describe=1e-3, disk_bytes=0.0)
 
 
 class Benchmark(ABC):
@@ -82,22 +82,24 @@ class Benchmark(ABC):
         costs: dict[str, Cost] = {}
         for run in self.runs:
             name = run.experiment.name
-            if run.experiment.config and name not in costs:
+            if run.experiment.config and name not in costs and not self._is_complete(run):
                 costs[name] = measure(run.config, places, self.settings.device)
-            stages += self._run_stages(run, costs.get(name), trained, evaluated)
+            stages += self._run_stages(run, costs.get(name, NOTHING), trained, evaluated)
         return [*stages, self._cells_stage(), self._tables_stage()]
 
+    def _is_complete(self, run: TrainedRun) -> bool:
+        return run.is_trained and all(run.result(name).exists() for name in self.set_names())
+
     def _run_stages(
-        self, run: TrainedRun, cost: Cost | None, trained: int, evaluated: int
+        self, run: TrainedRun, cost: Cost, trained: int, evaluated: int
     ) -> list[Stage]:
         stages = []
-        if cost is not None:
+        if run.experiment.config:
             seconds = trained * run.config.epochs * cost.seconds_to_train
             work = partial(run.train, self.root)
-            done = run.folder / 'trained.json'
-            stages.append(Stage(f'train {run.label}', done, work, seconds, cost.disk_bytes))
+            stages.append(Stage(f'train {run.label}', run.end, work, seconds, cost.disk_bytes))
         names = self.set_names()
-        seconds = evaluated * (cost.seconds_to_describe if cost else 1e-3) / len(names)
+        seconds = evaluated * cost.seconds_to_describe / len(names)
         for name in names:
             work = partial(self._evaluate, run, name)
             label = f'evaluate {run.label} on {name}'
@@ -155,7 +157,7 @@ class Benchmark(ABC):
         lines = []
         for run in self.runs:
             if run.diverged:
-                about = json.loads((run.folder / 'trained.json').read_text(encoding='utf-8'))
+                about = read_json(run.end)
                 lines.append(f'- {run.experiment.row}: ours diverged, {about["message"]}')
         seeds = len(self.settings.seeds)
         if seeds > 1:

@@ -59,9 +59,10 @@ def mean_of(scores: Sequence[Values]) -> dict[str, dict[str, float | None]]:
 
 def spread_of(scores: Sequence[Values]) -> dict[str, dict[str, float]]:
     """Return the standard deviation over seeds of every cell, 0 with one seed."""
+    ddof = min(1, len(scores) - 1)
     return {
         name: {
-            metric: float(np.std([s[name][metric] for s in scores], ddof=min(1, len(scores) - 1)))
+            metric: float(np.std(np.array([s[name][metric] for s in scores], float), ddof=ddof))
             for metric in cells
         }
         for name, cells in mean_of(scores).items()

@@ -12,6 +12,7 @@ from lpr_training.evaluation.report import write_json
 from lpr_training.fit import fit
 from lpr_training.protocols.results import Result
 from lpr_training.reproduction.experiments import Experiment
+from lpr_training.reproduction.results import read_json
 from lpr_training.reproduction.settings import Settings
 from lpr_training.run_folder import LAST, STATE
 
@@ -47,12 +48,17 @@ class TrainedRun:
     @property
     def diverged(self) -> bool:
         """Whether training stopped on a value that is not finite."""
-        return self.is_trained and 'diverged' in (self.folder / DONE).read_text(encoding='utf-8')
+        return self.is_trained and read_json(self.end)['status'] == 'diverged'
 
     @property
     def is_trained(self) -> bool:
         """Whether training came to an end."""
-        return (self.folder / DONE).exists()
+        return self.end.exists()
+
+    @property
+    def end(self) -> Path:
+        """What is written when training came to an end, well or not."""
+        return self.folder / DONE
 
     @property
     def config(self) -> TrainConfig:
@@ -74,7 +80,7 @@ class TrainedRun:
         except DivergenceError as error:
             logger.warning('%s diverged: %s', self.label, error)
             outcome = {'status': 'diverged', 'message': str(error)}
-        write_json(self.folder / DONE, outcome)
+        write_json(self.end, outcome)
 
     def evaluate(self, name: str, evaluation: Evaluation) -> None:
         """Evaluate on one set; nothing is left of a run that diverged but the fact."""

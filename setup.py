@@ -4,7 +4,7 @@ Exact versions are in constraints.txt; install with `pip install -c constraints.
 unconstrained `torch` brings gigabytes of CUDA libraries.
 """
 
-from glob import glob
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
@@ -24,6 +24,13 @@ ROS_PACKAGES = (
     'visualization-msgs',
 )
 
+
+def shared_files(*folders: str) -> list[tuple[str, list[str]]]:
+    """Return every file below the folders, each to the same place below share."""
+    paths = [path for folder in folders for path in sorted(Path(folder).rglob('*'))]
+    return [(f'share/{PACKAGE}/{path.parent}', [str(path)]) for path in paths if path.is_file()]
+
+
 setup(
     name=PACKAGE,
     version='0.1.0',
@@ -34,6 +41,7 @@ setup(
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
     python_requires='>=3.10',
     install_requires=[
+        'numba',
         'numpy',
         'pyyaml',
         'rosbags',
@@ -53,9 +61,7 @@ setup(
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),
-        (f'share/{PACKAGE}/launch', glob('launch/*.py')),
-        (f'share/{PACKAGE}/config', glob('config/*.yaml') + glob('config/*.xml')),
-        (f'share/{PACKAGE}/weights', glob('weights/*.safetensors')),
+        *shared_files('launch', 'config', 'weights'),
     ],
     zip_safe=False,
 )

@@ -10,6 +10,9 @@ from toy_clouds import random_scene, random_walk, tiny_config
 
 from lpr_ros.core.model.place_model import PlaceModel
 
+# The tensors of tests are tiny: threads would only wait for each other.
+torch.set_num_threads(1)
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / 'shared' / 'data'
 
 

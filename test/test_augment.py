@@ -1,9 +1,10 @@
 """Augmentations do what their name says, in the order and units of the specification."""
 
-from lpr_training import augment
-from lpr_training.augment import AugmentConfig, augment_batch, augment_cloud
 import numpy as np
 import pytest
+
+from lpr_training import augment
+from lpr_training.augment import AugmentConfig, augment_batch, augment_cloud
 
 OFF = {
     'jitter_sigma': 0.0,

@@ -2,6 +2,12 @@
 
 import json
 
+import numpy as np
+import pytest
+from scipy.optimize import isotonic_regression
+
+from lpr_ros.core.calibration import Calibration
+from lpr_ros.core.errors import ConfigError, DatasetError
 from lpr_training.calibration import (
     _by_distance,
     _pool,
@@ -10,12 +16,6 @@ from lpr_training.calibration import (
     matched_pairs,
 )
 from lpr_training.metrics import expected_calibration_error
-import numpy as np
-import pytest
-from scipy.optimize import isotonic_regression
-
-from lpr_ros.core.calibration import Calibration
-from lpr_ros.core.errors import ConfigError, DatasetError
 
 
 def make_pairs(seed=0, count=4000):

@@ -3,16 +3,16 @@
 from itertools import pairwise
 from pathlib import Path
 
-from lpr_training.config import TrainConfig
-from lpr_training.datasets.oxford_sets import RADII_M
-from lpr_training.datasets.wild_places_sets import NON_NEGATIVE_M, POSITIVE_M
-from lpr_training.engine import learning_rate
 import pytest
 
 from lpr_ros.core.config import override, parse_assignments
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.config import PRESETS
 from lpr_ros.core.model.place_model import PlaceModel
+from lpr_training.config import TrainConfig
+from lpr_training.datasets.oxford_sets import RADII_M
+from lpr_training.datasets.wild_places_sets import NON_NEGATIVE_M, POSITIVE_M
+from lpr_training.engine import learning_rate
 
 CONFIG = Path(__file__).resolve().parents[1] / 'config'
 EXPERIMENTS = (

@@ -3,12 +3,6 @@
 import json
 from pathlib import Path
 
-import calibrate
-import evaluate
-from lpr_training.datasets.kitti_bev import KittiBevDataset
-from lpr_training.describing import describe_places
-from lpr_training.evaluation.sequence import guess_dataset
-from lpr_training.protocols.kitti_bev import evaluate_kitti_bev
 import numpy as np
 import pytest
 import torch
@@ -20,11 +14,17 @@ from toy_places import (
     write_wild_places_folder,
 )
 
+import calibrate
+import evaluate
 from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.config import override
 from lpr_ros.core.model.checkpoint import from_model, load_checkpoint, save_checkpoint
 from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.model.place_model import PlaceModel
+from lpr_training.datasets.kitti_bev import KittiBevDataset
+from lpr_training.describing import describe_places
+from lpr_training.evaluation.sequence import guess_dataset
+from lpr_training.protocols.kitti_bev import evaluate_kitti_bev
 
 INPUTS = {
     'unit': {'quantizer': 'cartesian', 'step': [0.04, 0.04, 0.04]},

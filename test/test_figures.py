@@ -5,13 +5,14 @@ from itertools import permutations
 import subprocess
 import sys
 
+from matplotlib.figure import Figure
+import numpy as np
+import pytest
+
 from lpr_training import figures
 from lpr_training.ica import fit_ica
 from lpr_training.spectra import effective_rank, rank
 from lpr_training.wasserstein import between_cells, exact_w2, gaussian_w2
-from matplotlib.figure import Figure
-import numpy as np
-import pytest
 
 RNG = np.random.default_rng
 

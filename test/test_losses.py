@@ -1,5 +1,9 @@
 """Losses agree with slow loops, are right at the extremes, and have usable gradients."""
 
+import numpy as np
+import pytest
+import torch
+
 from lpr_training.batch_geometry import distances, squared_distances
 from lpr_training.losses import (
     BatchHardTriplet,
@@ -8,9 +12,6 @@ from lpr_training.losses import (
     TruncatedSmoothAP,
     build_loss,
 )
-import numpy as np
-import pytest
-import torch
 
 LOSSES = [TruncatedSmoothAP(0.1, 3), BatchHardTriplet(0.5), LazyQuadruplet(0.5, 0.2)]
 

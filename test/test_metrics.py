@@ -1,5 +1,8 @@
 """Metrics on cases worked by hand, against slow loops, and where a denominator is zero."""
 
+import numpy as np
+import pytest
+
 from lpr_training.metrics import (
     average_precision_at,
     count_detections,
@@ -11,8 +14,6 @@ from lpr_training.metrics import (
     recall_curve,
     sweep_detections,
 )
-import numpy as np
-import pytest
 
 HITS = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]], dtype=bool)
 NONE = np.zeros((0, 3), dtype=bool)

@@ -1,7 +1,8 @@
 """Positives and negatives by radius, and the masks of a batch."""
 
-from lpr_training.pairs import batch_masks, neighbours_within
 import numpy as np
+
+from lpr_training.pairs import batch_masks, neighbours_within
 
 
 def test_neighbours_by_hand():

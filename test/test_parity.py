@@ -16,6 +16,7 @@ from make_minkowski_reference import (
 import numpy as np
 import pytest
 import torch
+from toy_clouds import random_walk
 
 from lpr_ros.core.errors import BackendError
 from lpr_ros.core.model.config import PRESETS, ModelConfig
@@ -101,6 +102,20 @@ def test_backends_equal_the_engine_in_every_gradient(name, backends, batch, mink
             error = (gradient - expected[parameter]).norm()
             tolerance = 1e-3 * expected[parameter].norm() + ROUNDING * total
             assert error <= tolerance, (backend, parameter)
+
+
+def test_cloud_means_of_both_backends_are_those_of_each_cloud(minkowski, rng):
+    """Five clouds: the engine's own global pooling would hand some the mean of another."""
+    batch = collate([random_walk(rng, count) for count in (50, 80, 20, 140, 5)])
+    kernel = torch.randn(8, 1, 4)
+    for ops in (load_backend('torch'), minkowski):
+        layer = ops.Conv(1, 4, 2, stride=2)
+        layer.kernel = torch.nn.Parameter(kernel)
+        with torch.no_grad():
+            x = layer(ops.tensor(batch))
+            features, counts = ops.cloud_features(x)
+            expected = torch.stack([part.mean(dim=0) for part in features.split(counts)])
+            torch.testing.assert_close(ops.cloud_mean(x), expected)
 
 
 def test_stored_reference_is_small():

@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from lpr_ros.core.errors import DatasetError
 from lpr_training.protocols import (
     Run,
     evaluate_oxford,
@@ -14,10 +18,6 @@ from lpr_training.protocols import (
     score_sequence,
 )
 from lpr_training.protocols.runs import evaluate_pair
-import numpy as np
-import pytest
-
-from lpr_ros.core.errors import DatasetError
 
 OXFORD = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'protocol_oxford.npz'
 SECOND = 1_000_000_000

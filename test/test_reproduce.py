@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-import reproduce
 from toy_places import TINY, TINY_OXFORD, write_oxford_folder, write_wild_places_folder
+
+import reproduce
 
 PAPER = Path(__file__).resolve().parents[2] / 'shared' / 'paper_tables.json'
 

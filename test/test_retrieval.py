@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from lpr_ros.core.errors import DatasetError
 from lpr_training.protocols import retrieval
 from lpr_training.protocols.kitti_bev import (
     default_ranges,
@@ -10,10 +14,6 @@ from lpr_training.protocols.kitti_bev import (
     parse_range,
 )
 from lpr_training.protocols.retrieval import nearest, nearest_before, true_hits
-import numpy as np
-import pytest
-
-from lpr_ros.core.errors import DatasetError
 
 DRIVE = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'kitti_bev_05.npz'
 

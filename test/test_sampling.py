@@ -2,9 +2,10 @@
 
 import json
 
-from lpr_training.sampling import PairBatchSampler, plan_epoch
 import numpy as np
 import pytest
+
+from lpr_training.sampling import PairBatchSampler, plan_epoch
 
 
 def line_positives(count, reach=2):

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from lpr_training.protocols import exclude_recent
 from lpr_training.scan_context import (
     ScanContextConfig,
@@ -12,8 +15,6 @@ from lpr_training.scan_context import (
     rank,
     ring_keys,
 )
-import numpy as np
-import pytest
 
 CONFIG = ScanContextConfig()
 SECTOR = 2 * np.pi / CONFIG.sectors

@@ -17,6 +17,18 @@ from lpr_ros.core.sparse.torch_backend import Conv, ConvTranspose
 SIDE = 16  # of the dense grid; the clouds of `random_cells` lie well inside it
 
 
+@pytest.fixture(params=['merged', 'searched'], autouse=True, scope='module')
+def map_builder(request):
+    """Every law holds for both ways of building kernel maps: numba on the CPU, torch anywhere."""
+    if request.param == 'merged':
+        pytest.importorskip('numba')
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_map, 'merged_maps', None)
+        yield
+
+
 def cells_of(level: Level, depth: int = 0) -> Tensor:
     """Unpack the (N, 4) cloud and coordinates of a level `depth` halvings above the voxels."""
     axis = (1 << keys.AXIS_BITS) - 1
@@ -66,7 +78,7 @@ def dense_transposed(x: SparseTensor, kernel: Tensor, size: int) -> Tensor:
 
 
 def batch_of(rng: np.random.Generator) -> list[np.ndarray]:
-    return [random_cells(rng, count) for count in (400, 60, 1, 700)]
+    return [random_cells(rng, count) for count in (200, 40, 1, 300)]
 
 
 def layer_case(name: str, clouds: list[np.ndarray], channels: int = 3):
@@ -120,7 +132,7 @@ def test_constant_input_of_one_channel_equals_the_dense_convolution(size, rng):
 
 @pytest.mark.parametrize('name', ['conv1', 'conv3', 'strided', 'transposed'])
 def test_gradients_agree_with_finite_differences(name, rng):
-    layer, x, _ = layer_case(name, [random_cells(rng, 12, 2), random_cells(rng, 5, 2)], 2)
+    layer, x, _ = layer_case(name, [random_cells(rng, 8, 2), random_cells(rng, 4, 2)], 2)
 
     def convolve(features, kernel):
         return torch.func.functional_call(
@@ -330,3 +342,18 @@ def test_unknown_backend_is_refused_by_name():
     with pytest.raises(BackendError, match='spconv'):
         load_backend('spconv')
     assert load_backend('auto') is load_backend('torch') is torch_backend
+
+
+@pytest.mark.parametrize('size', [3, 5])
+def test_occupancy_layer_is_the_convolution_of_ones(rng, size):
+    batch = collate([random_cells(rng, 200), random_cells(rng, 50)])
+    x = torch_backend.tensor(batch, torch.float64)
+    plain = SparseTensor(x.features, x.level)
+    layer = Conv(1, 3, size).double()
+    torch.testing.assert_close(layer(x).features, layer(plain).features)
+    weights = torch.randn(len(x.features), 3, dtype=torch.float64)
+    gradients = [
+        torch.autograd.grad((layer(tensor).features * weights).sum(), layer.kernel)[0]
+        for tensor in (x, plain)
+    ]
+    torch.testing.assert_close(*gradients)

@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from lpr_ros.core.errors import DatasetError
 from lpr_training.protocols import Run, evaluate_oxford, evaluate_wild_places_intra
 from lpr_training.tables import (
     ablation_table,
@@ -13,10 +17,6 @@ from lpr_training.tables import (
     wild_places_scores,
     wild_places_table,
 )
-import numpy as np
-import pytest
-
-from lpr_ros.core.errors import DatasetError
 
 PAPER = Path(__file__).resolve().parents[2] / 'shared' / 'paper_tables.json'
 METHOD = 'Ours (C=16, M=16)'

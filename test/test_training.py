@@ -10,22 +10,22 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+import pytest
+import torch
+from toy_places import TINY, TINY_OXFORD, write_bev_file, write_drive, write_oxford_folder
+
+from lpr_ros.core.calibration import Calibration
+from lpr_ros.core.config import override, parse_assignments
+from lpr_ros.core.model.checkpoint import load_checkpoint
+from lpr_ros.core.model.place_model import PlaceModel
 from lpr_training import engine
 from lpr_training.config import TrainConfig
 from lpr_training.engine import Trainer
 from lpr_training.losses import build_loss
 from lpr_training.run_folder import RunFolder
 from lpr_training.training_data import open_training_data
-import numpy as np
-import pytest
-import torch
-from toy_places import TINY, TINY_OXFORD, write_bev_file, write_drive, write_oxford_folder
 import train
-
-from lpr_ros.core.calibration import Calibration
-from lpr_ros.core.config import override, parse_assignments
-from lpr_ros.core.model.checkpoint import load_checkpoint
-from lpr_ros.core.model.place_model import PlaceModel
 
 ROOT = Path(__file__).resolve().parents[1]
 OXFORD_YAML = ROOT / 'config' / 'oxford_baseline.yaml'

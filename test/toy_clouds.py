@@ -18,7 +18,7 @@ def random_walk(rng: np.random.Generator, count: int) -> NDArray[np.int32]:
     return rng.permutation(np.unique(steps.cumsum(axis=0, dtype=np.int32), axis=0))
 
 
-def random_scene(rng: np.random.Generator, points: int = 4000) -> NDArray[np.float32]:
+def random_scene(rng: np.random.Generator, points: int = 1500) -> NDArray[np.float32]:
     """Return points on a ground plane and the walls of a few boxes, metres, sensor frame."""
     ground = rng.uniform(-25.0, 25.0, (points, 3))
     ground[:, 2] = rng.normal(-1.7, 0.02, points)

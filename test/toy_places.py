@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lpr_training.datasets.oxford import INHOUSE, POINTS, write_oxford
 from lpr_training.datasets.oxford_sets import REGIONS
 from lpr_training.datasets.places import write_places
 from lpr_training.datasets.wild_places import write_wild_places
 from lpr_training.datasets.wild_places_sets import POLYGONS
-import numpy as np
-from numpy.typing import NDArray
 
 # A network that trains in seconds, as --set assignments.
 TINY = (

@@ -1,6 +1,7 @@
 """Measure speed, each figure beside what it is compared with, in one run.
 
     python training/benchmark.py descriptor --json descriptor.json
+    python training/benchmark.py simulator --json simulator.json
 
 Nothing else should run on the machine meanwhile.
 """
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 import json
 from pathlib import Path
 import sys
+from typing import Any
 
 SHARED_DATA = Path(__file__).parents[2] / 'shared' / 'data'
 
@@ -19,7 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(dest='command', required=True)
+    commands = parser.add_subparsers(required=True)
     descriptor = commands.add_parser(
         'descriptor', help='one cloud to one descriptor: ours, MinkowskiEngine, matmul floor'
     )
@@ -27,32 +29,44 @@ def build_parser() -> argparse.ArgumentParser:
     descriptor.add_argument(
         '--data', type=Path, default=SHARED_DATA, help='folder with kitti_full/*.bin'
     )
+    descriptor.set_defaults(run=_descriptor)
+    simulator = commands.add_parser('simulator', help='scans of 64 x 1024 rays per second')
+    simulator.add_argument('--scans', type=int, default=100, help='scans per world')
+    simulator.set_defaults(run=_simulator)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
-        command.add_argument('--threads', type=int, default=0, help='torch threads, 0 for default')
     return parser
+
+
+def _descriptor(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import descriptor
+
+    result = descriptor.run(args.data, args.repeats)
+    return result, descriptor.table(result)
+
+
+def _simulator(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import simulator
+
+    result = simulator.run(scans=args.scans)
+    return result, simulator.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark, print its table, write its JSON."""
     args = build_parser().parse_args(argv)
-    from lpr_training.benchmarks import descriptor
-    import torch
-
     from lpr_ros.core.errors import LprError
     from lpr_ros.core.files import whole_file
 
-    if args.threads:
-        torch.set_num_threads(args.threads)
     try:
-        result = descriptor.run(args.data, args.repeats)
+        result, table = args.run(args)
     except LprError as error:
         print(f'benchmark.py: {error}', file=sys.stderr)
         return 1
     if args.json:
         with whole_file(args.json) as partial:
             partial.write_text(json.dumps(result, indent=1))
-    print(descriptor.table(result))
+    print(table)
     return 0
 
 

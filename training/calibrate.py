@@ -13,9 +13,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lpr_training.config import DataConfig
-
     from lpr_ros.core.calibration import Calibration
+    from lpr_training.config import DataConfig
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -51,10 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> 'Calibration':
+    from lpr_ros.core.errors import DatasetError
     from lpr_training.calibration_step import calibrate_weights
     from lpr_training.training_data import open_training_data
-
-    from lpr_ros.core.errors import DatasetError
 
     held_out = open_training_data(_data_config(args), args.data).held_out
     if held_out is None:
@@ -71,10 +69,9 @@ def _run(args: argparse.Namespace) -> 'Calibration':
 
 
 def _data_config(args: argparse.Namespace) -> 'DataConfig':
-    from lpr_training.config import DataConfig, TrainConfig
-
     from lpr_ros.core.errors import CheckpointError
     from lpr_ros.core.model.checkpoint import load_checkpoint
+    from lpr_training.config import DataConfig, TrainConfig
 
     if args.config:
         return TrainConfig.from_yaml(args.config).data

@@ -14,7 +14,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lpr_ros.core.bags import OnBad
     from lpr_ros.core.errors import DatasetError
+    from lpr_ros.core.keyframes import KeyframeConfig
+    from lpr_training.datasets.bag import BagDataset
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -50,10 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format='%(levelname)s: %(message)s')
     from lpr_ros.core.errors import LprError  # imported late: --help must be instant
+    from lpr_training.datasets.bag import run_name
 
     bad: list[DatasetError] = []
     try:
-        runs = [bag.stem for bag in args.bags]
+        runs = [run_name(bag) for bag in args.bags]
         if len(set(runs)) != len(runs):
             raise LprError(f'expected bags with different names, got {runs}')
         for bag, run in zip(args.bags, runs, strict=True):
@@ -76,42 +80,15 @@ def convert_one(
 ) -> str:
     """Convert one recording and return a line that says what came of it."""
     from lpr_training.conversion import convert, is_complete
-    from lpr_training.datasets.bag import BagDataset
 
-    from lpr_ros.core.geometry import pose_from_quaternion
-    from lpr_ros.core.keyframes import KeyframeConfig
-
-    config = KeyframeConfig(
-        distance_m=args.distance,
-        angle_deg=args.angle,
-        interval_s=args.interval,
-        submap_m=args.submap,
-        submap_voxel_m=args.voxel,
-    )
-    settings: dict[str, Any] = {
-        'bag': str(bag.resolve()),
-        'points': args.points,
-        'odometry': args.odometry,
-        'truth': args.truth,
-        'poses': str(args.poses.resolve()) if args.poses else None,
-        'extrinsic': args.extrinsic,
-        'keyframes': config.to_dict(),
-    }
+    settings = settings_of(args, bag)
     if is_complete(args.out, run, settings):
         return f'{run}: already converted'
     on_bad = bad.append if args.skip_bad else None
-    extrinsic = args.extrinsic and pose_from_quaternion(args.extrinsic[:3], args.extrinsic[3:])
-    dataset = BagDataset(
-        bag,
-        points=args.points,
-        odometry=args.odometry,
-        truth=args.truth,
-        poses=args.poses,
-        T_base_sensor=extrinsic,
-        keyframes=config,
-        on_bad=on_bad,
+    dataset = open_bag(args, bag, run, on_bad)
+    done = convert(
+        dataset, args.out, run, settings, progress=progress_bar(run, 'place'), on_bad=on_bad
     )
-    done = convert(dataset, args.out, run, settings, progress=_bar(run), on_bad=on_bad)
     kept = f', {done.places - done.written} from before' if done.places > done.written else ''
     lost = f', {dataset.without_pose} scans without a pose' if dataset.without_pose else ''
     return (
@@ -121,11 +98,64 @@ def convert_one(
     )
 
 
-def _bar(run: str) -> Any:
+def keyframes_of(args: argparse.Namespace) -> 'KeyframeConfig':
+    """Return the keyframe configuration that the command line asks for."""
+    from lpr_ros.core.keyframes import KeyframeConfig
+
+    return KeyframeConfig(
+        distance_m=args.distance,
+        angle_deg=args.angle,
+        interval_s=args.interval,
+        submap_m=args.submap,
+        submap_voxel_m=args.voxel,
+    )
+
+
+def settings_of(args: argparse.Namespace, bag: Path) -> dict[str, Any]:
+    """Return all that the result depends on, to be kept beside it."""
+    return {
+        'bag': str(bag.resolve()),
+        'points': args.points,
+        'odometry': args.odometry,
+        'truth': args.truth,
+        'poses': str(args.poses.resolve()) if args.poses else None,
+        'extrinsic': args.extrinsic,
+        'keyframes': keyframes_of(args).to_dict(),
+    }
+
+
+def open_bag(
+    args: argparse.Namespace, bag: Path, run: str, on_bad: 'OnBad | None'
+) -> 'BagDataset':
+    """Open a recording as a dataset of keyframes."""
+    from lpr_ros.core.errors import ConfigError
+    from lpr_ros.core.geometry import pose_from_quaternion
+    from lpr_training.datasets.bag import BagDataset
+
+    extrinsic = None
+    if args.extrinsic:
+        if not any(args.extrinsic[3:]):
+            raise ConfigError(f'--extrinsic: expected a unit quaternion, got {args.extrinsic[3:]}')
+        extrinsic = pose_from_quaternion(args.extrinsic[:3], args.extrinsic[3:])
+    return BagDataset(
+        bag,
+        points=args.points,
+        odometry=args.odometry,
+        truth=args.truth,
+        poses=args.poses,
+        T_base_sensor=extrinsic,
+        keyframes=keyframes_of(args),
+        on_bad=on_bad,
+        progress=progress_bar(f'{run}: index', 'message'),
+    )
+
+
+def progress_bar(label: str, unit: str) -> Any:
+    """Return a function that shows how far an iteration has come."""
     from tqdm import tqdm
 
-    def progress(items: Iterable[int], total: int) -> Iterable[int]:
-        return tqdm(items, total=total, desc=run, unit='place')
+    def progress(items: Iterable[Any], total: int) -> Iterable[Any]:
+        return tqdm(items, total=total, desc=label, unit=unit)
 
     return progress
 

@@ -108,10 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format='%(levelname)s: %(message)s')
     # Imported late: --help must not wait for torch.
+    from lpr_ros.core.errors import LprError
     from lpr_training.evaluation.command import run_protocol
     from lpr_training.evaluation.report import write_figures, write_json
-
-    from lpr_ros.core.errors import LprError
 
     try:
         report = run_protocol(args)

@@ -37,11 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says."""
     args = build_parser().parse_args(argv)
     # Imported late: --help must not wait for torch.
-    from lpr_training.config import TrainConfig
-    from lpr_training.fit import fit
-
     from lpr_ros.core.config import override, parse_assignments
     from lpr_ros.core.errors import LprError
+    from lpr_training.config import TrainConfig
+    from lpr_training.fit import fit
 
     try:
         config = override(TrainConfig.from_yaml(args.config), parse_assignments(args.set))

@@ -1,12 +1,13 @@
-"""Scans and trajectories out of a recording."""
+"""Scans, trajectories and sensor mounts out of a recording."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.bags import Bag, BagMessage, OnBad, report
+from lpr_ros.core.bags import Bag, BagMessage, Entry, OnBad, RawMessage, report
 from lpr_ros.core.errors import CloudError, DatasetError
 from lpr_ros.core.geometry import Trajectory, invert, pose_from_quaternion
 from lpr_ros.core.pointcloud2 import read_cloud, stamp_ns
@@ -19,31 +20,76 @@ POSE_TYPES = (
     'geometry_msgs/msg/PoseStamped',
 )
 STATIC_TRANSFORMS = '/tf_static'
+Progress = Callable[[Iterable[RawMessage], int], Iterable[RawMessage]]
+Links = dict[str, dict[str, NDArray[np.float64]]]  # frame -> its neighbours: T_frame_neighbour
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What one pass over a bag finds; the clouds are left undecoded."""
+
+    entries: list[Entry]  # of the clouds
+    cloud_frame: str
+    trajectories: dict[str, Trajectory]  # by topic
+    body_frames: dict[str, str]  # by topic: what the poses are of; '' where they do not say
+    links: Links  # static transforms
+
+    def extrinsic(self, pose_topic: str) -> NDArray[np.float64] | None:
+        """Return T_base_sensor, from the body a topic follows to the sensor; None if unknown."""
+        base = self.body_frames[pose_topic]
+        if not base or not self.cloud_frame:
+            return None
+        return _chain(self.links, base, self.cloud_frame)
+
+
+def index_recording(
+    bag: Bag,
+    cloud_topic: str,
+    pose_topics: Sequence[str],
+    *,
+    on_bad: OnBad | None = None,
+    progress: Progress = lambda messages, total: messages,
+) -> Recording:
+    """Read poses and static transforms and note where the clouds are, in a single pass."""
+    counts = {t.name: t.count for t in bag.topics}
+    topics = [cloud_topic, *dict.fromkeys(pose_topics)]
+    if STATIC_TRANSFORMS in counts:
+        topics.append(STATIC_TRANSFORMS)
+    total = sum(counts.get(t, 0) for t in topics)
+    poses = {topic: _PoseRows(bag, topic) for topic in pose_topics}
+    entries: list[Entry] = []
+    links: Links = {}
+    cloud_frame = ''
+    for raw in progress(_until_damaged(bag, topics, on_bad), total):
+        try:
+            if raw.topic == cloud_topic:
+                entries.append(bag.entry_of(raw, entries[-1] if entries else None))
+                if not cloud_frame:
+                    cloud_frame = _frame(bag.decode(raw).content.header.frame_id)
+            elif raw.topic == STATIC_TRANSFORMS:
+                _add_links(links, bag.decode(raw).content.transforms)
+            else:
+                poses[raw.topic].add(bag.decode(raw))
+        except DatasetError as error:
+            report(error, on_bad)
+    return Recording(
+        entries,
+        cloud_frame,
+        {topic: rows.trajectory() for topic, rows in poses.items()},
+        {topic: rows.body_frame for topic, rows in poses.items()},
+        links,
+    )
 
 
 def read_trajectory(bag: Bag, topic: str, on_bad: OnBad | None = None) -> Trajectory:
     """Read the poses of an odometry or pose topic, by their header stamps."""
-    stamps: list[int] = []
-    values: list[tuple[float, ...]] = []
+    rows = _PoseRows(bag, topic)
     for message in bag.messages(topic, on_bad):
-        pose = message.content.pose
-        pose = getattr(pose, 'pose', pose)  # PoseStamped has one level less
-        row = _pose_values(pose.position, pose.orientation)
-        if not np.isfinite(row).all() or np.linalg.norm(row[3:]) < 1e-6:
-            report(
-                DatasetError(
-                    f'{bag.label}: message {message.index} of {topic}: expected a finite pose '
-                    f'and a unit quaternion, got {row}'
-                ),
-                on_bad,
-            )
-            continue
-        stamps.append(stamp_ns(message.content.header))
-        values.append(row)
-    if not stamps:
-        raise DatasetError(f'{bag.label}: expected poses on {topic}, got none')
-    table = np.array(values)
-    return Trajectory.from_unordered(stamps, pose_from_quaternion(table[:, :3], table[:, 3:]))
+        try:
+            rows.add(message)
+        except DatasetError as error:
+            report(error, on_bad)
+    return rows.trajectory()
 
 
 def read_scans(
@@ -66,9 +112,11 @@ def read_scans(
         if T_odom_base is not None and T_base_sensor is not None:
             T_odom_base = T_odom_base @ T_base_sensor
         try:
-            yield decode_scan(bag, topic, message, T_odom_base)
+            scan = decode_scan(bag, topic, message, T_odom_base)
         except DatasetError as error:
             report(error, on_bad)
+            continue
+        yield scan
 
 
 def decode_scan(
@@ -82,34 +130,59 @@ def decode_scan(
     return Scan(points, stamp_ns(message.content.header), T_odom_sensor)
 
 
-def find_extrinsic(bag: Bag, cloud_topic: str, pose_topic: str) -> NDArray[np.float64] | None:
-    """Return T_base_sensor from the recorded static transforms.
+class _PoseRows:
+    """Gathers the poses of one topic."""
 
-    The base is the child frame of the odometry. None when the frames are not linked, or the
-    messages name none (a PoseStamped has no child frame).
-    """
-    cloud = next(bag.messages(cloud_topic), None)
-    pose = next(bag.messages(pose_topic), None)
-    sensor = cloud.content.header.frame_id if cloud else ''
-    base = getattr(pose.content, 'child_frame_id', '') if pose else ''
-    if not sensor or not base:
-        return None
-    links: dict[str, dict[str, NDArray[np.float64]]] = {}
-    if STATIC_TRANSFORMS in [t.name for t in bag.topics]:
-        for message in bag.messages(STATIC_TRANSFORMS):
-            for link in message.content.transforms:
-                t = link.transform
-                row = _pose_values(t.translation, t.rotation)
-                T_parent_child = pose_from_quaternion(row[:3], row[3:])
-                parent, child = _frame(link.header.frame_id), _frame(link.child_frame_id)
-                links.setdefault(parent, {})[child] = T_parent_child
-                links.setdefault(child, {})[parent] = invert(T_parent_child)
-    return _chain(links, _frame(base), _frame(sensor))
+    def __init__(self, bag: Bag, topic: str):
+        self._name = f'{bag.label}: message {{}} of {topic}'
+        self._none = f'{bag.label}: expected poses on {topic}, got none'
+        self._stamps: list[int] = []
+        self._values: list[tuple[float, ...]] = []
+        self.body_frame = ''
+
+    def add(self, message: BagMessage) -> None:
+        """Take one message; one without a usable pose is named in a DatasetError."""
+        pose = message.content.pose
+        pose = getattr(pose, 'pose', pose)  # PoseStamped has one level less
+        row = _pose_values(pose.position, pose.orientation)
+        if not np.isfinite(row).all() or np.linalg.norm(row[3:]) < 1e-6:
+            raise DatasetError(
+                f'{self._name.format(message.index)}: expected a finite pose and a unit '
+                f'quaternion, got {row}'
+            )
+        self.body_frame = _frame(getattr(message.content, 'child_frame_id', ''))
+        self._stamps.append(stamp_ns(message.content.header))
+        self._values.append(row)
+
+    def trajectory(self) -> Trajectory:
+        """Return what was gathered."""
+        if not self._stamps:
+            raise DatasetError(self._none)
+        table = np.array(self._values)
+        T = pose_from_quaternion(table[:, :3], table[:, 3:])
+        return Trajectory.from_unordered(self._stamps, T)
 
 
-def _chain(
-    links: dict[str, dict[str, NDArray[np.float64]]], start: str, goal: str
-) -> NDArray[np.float64] | None:
+def _until_damaged(
+    bag: Bag, topics: Sequence[str], on_bad: OnBad | None
+) -> Iterator[RawMessage]:
+    try:
+        yield from bag.walk(topics)
+    except DatasetError as error:
+        report(error, on_bad)
+
+
+def _add_links(links: Links, transforms: Iterable[Any]) -> None:
+    """Note static transforms in both directions."""
+    for link in transforms:
+        row = _pose_values(link.transform.translation, link.transform.rotation)
+        T_parent_child = pose_from_quaternion(row[:3], row[3:])
+        parent, child = _frame(link.header.frame_id), _frame(link.child_frame_id)
+        links.setdefault(parent, {})[child] = T_parent_child
+        links.setdefault(child, {})[parent] = invert(T_parent_child)
+
+
+def _chain(links: Links, start: str, goal: str) -> NDArray[np.float64] | None:
     """Multiply transforms along the way from one frame to another."""
     reached = {start: np.eye(4)}
     waiting = [start]

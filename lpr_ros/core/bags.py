@@ -1,7 +1,8 @@
 """Recordings: rosbag2 (mcap, sqlite3, zstd) and ROS 1 bags, read through `rosbags`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 import struct
@@ -37,6 +38,17 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class RawMessage:
+    """One message not yet decoded."""
+
+    topic: str
+    index: int  # its number on its topic
+    log_ns: int
+    msgtype: str
+    data: bytes
+
+
+@dataclass(frozen=True)
 class BagMessage:
     """One message: its number on its topic, when it was recorded, and what it says."""
 
@@ -51,10 +63,8 @@ class Bag:
     def __init__(self, paths: Sequence[Path]):
         self.paths = tuple(Path(p) for p in paths)
         self.label = ', '.join(map(str, self.paths))
-        # Bags of distributions before Iron do not carry their message definitions.
-        store = get_typestore(Stores.ROS2_HUMBLE)
         try:
-            self._reader = AnyReader(list(self.paths), default_typestore=store)
+            self._reader = AnyReader(list(self.paths), default_typestore=_standard_types())
             self._reader.open()
         except Exception as error:  # a damaged file makes the parsers raise anything
             raise DatasetError(
@@ -88,76 +98,82 @@ class Bag:
     def messages(self, topic: str, on_bad: OnBad | None = None) -> Iterator[BagMessage]:
         """Yield the messages of one topic; one that cannot be read goes to on_bad, or raises."""
         try:
-            for index, (log_ns, raw, msgtype) in enumerate(self._raw(topic)):
+            for raw in self.walk([topic]):
                 try:
-                    content = self._decode(topic, index, raw, msgtype)
+                    message = self.decode(raw)
                 except DatasetError as error:
                     report(error, on_bad)
                     continue
-                yield BagMessage(index, log_ns, content)
+                yield message
         except DatasetError as error:
             report(error, on_bad)
-
-    def index(self, topic: str, on_bad: OnBad | None = None) -> list[Entry]:
-        """List the messages of a topic whose type has a header, without decoding them."""
-        entries: list[Entry] = []
-        try:
-            for index, (log_ns, raw, _) in enumerate(self._raw(topic)):
-                same = entries and entries[-1].log_ns == log_ns
-                ordinal = entries[-1].ordinal + 1 if same else 0
-                entries.append(Entry(index, log_ns, ordinal, self._header_stamp_ns(raw)))
-        except DatasetError as error:
-            report(error, on_bad)
-        return entries
 
     def read(self, topic: str, entry: Entry) -> BagMessage:
-        """Read one message that `index` listed."""
-        found = islice(self._raw(topic, entry.log_ns, entry.log_ns + 1), entry.ordinal, None)
-        log_ns, raw, msgtype = next(found, (0, b'', ''))
-        return BagMessage(entry.index, log_ns, self._decode(topic, entry.index, raw, msgtype))
+        """Read one message that `entry_of` described."""
+        found = islice(self.walk([topic], entry.log_ns, entry.log_ns + 1), entry.ordinal, None)
+        raw = next(found, RawMessage(topic, entry.index, entry.log_ns, '', b''))
+        return self.decode(replace(raw, index=entry.index))
 
-    def _raw(
-        self, topic: str, start_ns: int | None = None, stop_ns: int | None = None
-    ) -> Iterator[tuple[int, bytes, str]]:
-        """Yield (record time, bytes, type) of the messages recorded in [start_ns, stop_ns)."""
-        connections = [c for c in self._reader.connections if c.topic == topic]
-        if not connections:
+    def walk(
+        self, topics: Sequence[str], start_ns: int | None = None, stop_ns: int | None = None
+    ) -> Iterator[RawMessage]:
+        """Yield the messages of some topics recorded in [start_ns, stop_ns), in one pass."""
+        unknown = sorted(set(topics) - {t.name for t in self.topics})
+        if unknown:
             raise DatasetError(
-                f'{self.label}: no topic {topic}; there are {[t.name for t in self.topics]}'
+                f'{self.label}: no topic {unknown[0]}; there are {[t.name for t in self.topics]}'
             )
-        count = 0
+        connections = [c for c in self._reader.connections if c.topic in topics]
+        counts = dict.fromkeys(topics, 0)
         source = self._reader.messages(connections, start_ns, stop_ns)
         while True:
             try:
-                connection, log_ns, raw = next(source)
+                connection, log_ns, data = next(source)
             except StopIteration:
                 return
             except Exception as error:  # as above
+                read = ' and '.join(f'message {n} of {t}' for t, n in counts.items())
                 raise DatasetError(
-                    f'{self.label}: cannot be read beyond message {count} of {topic}: '
+                    f'{self.label}: cannot be read beyond {read}: '
                     f'{error or type(error).__name__}'
                 ) from error
-            yield log_ns, raw, connection.msgtype
-            count += 1
+            topic = connection.topic
+            yield RawMessage(topic, counts[topic], log_ns, connection.msgtype, data)
+            counts[topic] += 1
 
-    def _decode(self, topic: str, index: int, raw: bytes, msgtype: str) -> Any:
+    def decode(self, raw: RawMessage) -> BagMessage:
+        """Decode one message; a DatasetError names it."""
         try:
-            return self._reader.deserialize(raw, msgtype)
+            content = self._reader.deserialize(raw.data, raw.msgtype)
         except Exception as error:  # as above
             raise DatasetError(
-                f'{self.label}: message {index} of {topic}: expected a {msgtype}: {error}'
+                f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: '
+                f'{error}'
             ) from error
+        return BagMessage(raw.index, raw.log_ns, content)
 
-    def _header_stamp_ns(self, raw: bytes) -> int:
+    def entry_of(self, raw: RawMessage, previous: Entry | None) -> Entry:
+        """Describe a message of a type with a header, without decoding it."""
+        same = previous is not None and previous.log_ns == raw.log_ns
+        ordinal = previous.ordinal + 1 if same and previous is not None else 0
+        return Entry(raw.index, raw.log_ns, ordinal, self._header_stamp_ns(raw.data))
+
+    def _header_stamp_ns(self, data: bytes) -> int:
         """Read the stamp of a leading std_msgs/Header from the bytes of a message."""
         order = '<'
         if self._reader.is2:  # CDR: byte 1 tells the order, the stamp follows four bytes
-            order = '<' if raw[1:2] != b'\x00' else '>'
+            order = '<' if data[1:2] != b'\x00' else '>'
         try:
-            seconds, part = struct.unpack_from(f'{order}iI', raw, 4)  # ROS 1: after seq
+            seconds, part = struct.unpack_from(f'{order}iI', data, 4)  # ROS 1: after seq
         except struct.error:
             return 0  # too short for a header: decoding will say so
         return int(seconds) * NS_PER_S + int(part)
+
+
+@cache
+def _standard_types() -> Any:
+    """Return the message types for bags without definitions, as before ROS 2 Iron."""
+    return get_typestore(Stores.ROS2_HUMBLE)
 
 
 def choose_topic(bag: Bag, types: Iterable[str], what: str, asked: str = '') -> str:
@@ -171,7 +187,8 @@ def choose_topic(bag: Bag, types: Iterable[str], what: str, asked: str = '') -> 
         if asked in [t.name for t in found]:
             return asked
         raise DatasetError(
-            f'{bag.label}: expected {asked} to be a {what} topic; {_listing(bag, found, what)}'
+            f'{bag.label}: expected {asked} to be one of the {what} topics; '
+            f'{_listing(bag, found, what)}'
         )
     candidates = [t for t in found if not is_ground_truth(t.name)]
     if len(candidates) == 1:

@@ -76,7 +76,7 @@ class Config:
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f'{path}: cannot be read as YAML: {error}') from error
         try:
-            return cls.from_dict(data or {})
+            return cls.from_dict({} if data is None else data)
         except ConfigError as error:
             raise ConfigError(f'{path}: {error}') from error
 
@@ -132,8 +132,11 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
             return hint.from_dict(value, where)
     if get_origin(hint) is tuple:
         return _convert_tuple(value, get_args(hint), where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if hint is float and type(value) is int:
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ConfigError(f'{where}: expected float, got an integer beyond it') from error
     if hint is float and isinstance(value, str) and EXPONENT.fullmatch(value):
         return float(value)
     if hint is Any or (type(value) is hint):

@@ -6,7 +6,15 @@ import os
 from pathlib import Path
 import shutil
 
+from lpr_ros.core.errors import DatasetError
+
 PARTIAL_SUFFIX = '.partial'
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise rather than write over what a user has."""
+    if path.exists():
+        raise DatasetError(f'{path} exists already; remove it or choose another place')
 
 
 @contextmanager
@@ -27,8 +35,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder to fill; it becomes `path`, which must not exist, on success."""
-    if path.exists():
-        raise FileExistsError(f'{path} exists already; remove it or choose another place')
+    refuse_existing(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
     shutil.rmtree(partial, ignore_errors=True)  # what a killed run left

@@ -31,7 +31,8 @@ def pose_from_euler(xyz: ArrayLike, roll_pitch_yaw_rad: ArrayLike) -> NDArray[np
 
 def quaternion_from_pose(T: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rotations of (..., 4, 4) poses as quaternions (..., 4), x y z w, with w >= 0."""
-    flat = Rotation.from_matrix(T[..., :3, :3].reshape(-1, 3, 3)).as_quat(canonical=True)
+    flat = Rotation.from_matrix(T[..., :3, :3].reshape(-1, 3, 3)).as_quat()
+    flat = np.where(flat[:, 3:] < 0.0, -flat, flat)
     quaternions: NDArray[np.float64] = flat.reshape(*T.shape[:-2], 4)
     return quaternions
 
@@ -49,9 +50,10 @@ def invert(T: NDArray[np.float64]) -> NDArray[np.float64]:
 def transform_points(
     T_a_b: NDArray[np.float64], points_b: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Take (N, 3) points from frame b to frame a."""
-    moved = points_b @ T_a_b[:3, :3].T + T_a_b[:3, 3]
-    return moved.astype(np.float32)
+    """Take (N, 3) points from frame b to frame a, in single precision."""
+    moved: NDArray[np.float32] = points_b @ T_a_b[:3, :3].T.astype(np.float32)
+    moved += T_a_b[:3, 3].astype(np.float32)
+    return moved
 
 
 def rotation_angle_rad(T: NDArray[np.float64]) -> float:
@@ -94,14 +96,16 @@ class Trajectory:
 
 
     def sample(
-        self, stamps_ns: NDArray[np.int64]
+        self, stamps_ns: NDArray[np.int64], max_gap_ns: int | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Interpolate at many times at once: (M, 4, 4), and (M,) whether the time is covered.
-
-        Poses of times that are not covered are those of the nearest end.
-        """
+        """Do the same at many times at once: (M, 4, 4), and (M,) whether `at` has a pose."""
         first, last = self.stamps_ns[0], self.stamps_ns[-1]
         covered: NDArray[np.bool_] = (stamps_ns >= first) & (stamps_ns <= last)
+        if max_gap_ns is not None:
+            before = np.searchsorted(self.stamps_ns, stamps_ns, side='right') - 1
+            after = np.searchsorted(self.stamps_ns, stamps_ns, side='left')
+            ends = np.clip([before, after], 0, len(self) - 1)
+            covered &= np.diff(self.stamps_ns[ends], axis=0)[0] <= max_gap_ns
         # Relative nanoseconds are exact in a float for a hundred days.
         known = (self.stamps_ns - first).astype(np.float64)
         wanted = (np.clip(stamps_ns, first, last) - first).astype(np.float64)

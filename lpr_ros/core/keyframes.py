@@ -7,6 +7,7 @@ the points. The node and the offline commands therefore choose and merge alike.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,10 +170,28 @@ def thin(points: NDArray[np.float32], voxel_m: float) -> NDArray[np.float32]:
     """Keep the first point of each voxel, in the order of the input; 0 keeps all."""
     if voxel_m <= 0.0 or len(points) == 0:
         return points
-    cells = np.floor(points / np.float64(voxel_m)).astype(np.int64)
-    cells -= cells.min(axis=0)
-    sizes = cells.max(axis=0) + 1
-    keys = (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
-    _, first = np.unique(keys, return_index=True)
-    kept: NDArray[np.float32] = points[np.sort(first)]
+    cells = [np.floor(points[:, k] / np.float64(voxel_m)).astype(np.int64) for k in range(3)]
+    kept: NDArray[np.float32] = points[_first_of_each([c - c.min() for c in cells])]
     return kept
+
+
+def _first_of_each(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Mark the first of each kind among N rows of non-negative numbers, given by columns."""
+    count = len(columns[0])
+    is_first = np.zeros(count, dtype=bool)
+    spans = [int(column.max()) + 1 for column in columns]
+    if math.prod(spans) * count >= 2**63:  # points astronomically far apart
+        is_first[np.unique(np.stack(columns), axis=1, return_index=True)[1]] = True
+        return is_first
+    # Kind and row in one integer: a plain sort, three times faster than np.unique.
+    keys = np.zeros(count, dtype=np.int64)
+    for column, span in zip(columns, spans, strict=True):
+        keys *= span
+        keys += column
+    keys *= count
+    keys += np.arange(count)
+    keys.sort()
+    rows = keys % count
+    keys //= count
+    is_first[rows[np.concatenate([[True], keys[1:] != keys[:-1]])]] = True
+    return is_first

@@ -59,6 +59,10 @@ class TrainConfig(Config):
     epochs: int = option(400, 'passes over the training places', low=1)
     batch_size: int = option(2048, 'places ranked against each other', low=4)
     chunk_size: int = option(128, 'places in memory at once, with their own statistics', low=2)
+    multistage: bool = option(
+        True,
+        'compute every chunk twice and keep none in memory (any batch size), or once and keep all',
+    )
     learning_rate: float = option(1e-3, 'Adam, at the start', low=0.0)
     min_learning_rate: float = option(1e-5, 'at the end of the cosine', low=0.0)
     weight_decay: float = option(1e-4, 'L2, as Adam adds it to the gradient', low=0.0)

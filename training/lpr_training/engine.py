@@ -108,10 +108,11 @@ class Trainer:
     ) -> tuple[float, dict[str, float]]:
         chunks = self._prepare(batch, seed)
         mine = self._processes.share(chunks)
-        with torch.no_grad():
+        with torch.set_grad_enabled(not self.config.multistage):
             embeddings = [self._forward(chunk) for chunk in mine]
+        values = [embedding.detach() for embedding in embeddings]
         empty = torch.empty(0, self.model.out_dim, device=self.device)
-        everyone = self._processes.gather(embeddings, [len(c.counts) for c in chunks], empty)
+        everyone = self._processes.gather(values, [len(c.counts) for c in chunks], empty)
         everyone.requires_grad_()
         positives, negatives = self._masks(batch)
         loss, statistics = self._loss(everyone, positives, negatives)
@@ -120,8 +121,9 @@ class Trainer:
         loss.backward()
         self.optimiser.zero_grad(set_to_none=False)
         gradients = everyone.grad.split([len(c.counts) for c in chunks])
-        for chunk, gradient in zip(mine, self._processes.share(gradients), strict=True):
-            self._forward(chunk).backward(gradient)
+        for number, gradient in enumerate(self._processes.share(gradients)):
+            again = self.config.multistage
+            (self._forward(mine[number]) if again else embeddings[number]).backward(gradient)
         self._processes.sum_gradients(self.model)
         self._check_gradients()
         self.optimiser.step()
@@ -143,8 +145,8 @@ class Trainer:
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence
     ) -> list[CloudBatch]:
         """Augment, quantise and collate; only this process's chunks hold points."""
-        seeds = seed.spawn(len(batch) + 1)
-        turn = draw_batch_matrix(self.config.augment, np.random.default_rng(seeds[-1]))
+        *seeds, turn_seed = seed.spawn(len(batch) + 1)
+        turn = draw_batch_matrix(self.config.augment, np.random.default_rng(turn_seed))
         size = self.config.chunk_size
         chunks = []
         for number, start in enumerate(range(0, len(batch), size)):

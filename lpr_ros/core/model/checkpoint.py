@@ -58,7 +58,8 @@ class Checkpoint:
 
 def from_model(model: PlaceModel, **about: Any) -> Checkpoint:
     """Return a checkpoint of a model; `about` are the other fields of Checkpoint."""
-    tensors = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    # Cloned: on the CPU these are the tensors that training goes on changing.
+    tensors = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     return Checkpoint(model.config, tensors, **about)
 
 
@@ -80,7 +81,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         with open(aside, 'rb') as written:
             os.fsync(written.fileno())
         os.replace(aside, path)
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(f'{path}: cannot be written: {error}') from error
     finally:
         aside.unlink(missing_ok=True)

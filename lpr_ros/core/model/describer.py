@@ -1,6 +1,7 @@
 """Points in, descriptor out: what the node and the offline commands call."""
 
 from collections.abc import Sequence
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ class Describer:
             raise BackendError(f'precision {precision!r} is not one of {list(PRECISIONS)}')
         self.device = choose_device(device)
         self._model = model.to(self.device).eval()
-        # Only the backbone: pooling and whitening keep float32 and float64.
-        self._model.backbone.to(getattr(torch, precision))
+        if precision == 'bfloat16':
+            # A copy, as the caller's model keeps its weights; pooling and whitening stay exact.
+            self._model = copy.deepcopy(self._model)
+            self._model.backbone.to(torch.bfloat16)
         self.input = model.config.input
         self.dim = model.out_dim
 

@@ -45,7 +45,10 @@ def import_checkpoint(path: Path, config: ModelConfig) -> Checkpoint:
         provenance={'imported_from': Path(path).name},
         licence='as given by the authors of the imported file',
     )
-    checkpoint.build()
+    try:
+        checkpoint.build()
+    except CheckpointError as error:
+        raise CheckpointError(f'{path}: {error}') from error
     return checkpoint
 
 

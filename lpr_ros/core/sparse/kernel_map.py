@@ -2,16 +2,24 @@
 
 A map is built once per coordinate set and kernel size and shared by every layer that needs it.
 Pairs are grouped by kernel weight, so a layer gathers and multiplies group by group; each output's
-products are then summed from one list: no atomics, no scatter, the same result on every run.
+products are then summed from one list, without atomics or scatter.
 """
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from lpr_ros.core.sparse import keys as key_ops
+
+try:
+    from lpr_ros.core.sparse import merged_maps
+except ImportError:  # without numba, and on other devices, the torch code below serves
+    merged_maps = None  # type: ignore[assignment]
+
+Columns: TypeAlias = tuple[tuple[int, int], ...]  # (dx, dy)
 
 # Products of one tile stay in the cache between multiplication and summation; larger tiles spill,
 # smaller ones make matrices too thin for GEMM (measured: training/benchmark.py descriptor). A
@@ -28,17 +36,8 @@ class Tile:
     sizes: list[int]  # pairs per group
     inputs: Tensor  # (P,) input row of each pair
     outputs: Tensor  # (P,) output row of each pair
-
-    @cached_property
-    def order(self) -> Tensor:
-        """(P,) pairs listed output by output."""
-        return torch.argsort((self.outputs - self.start).to(torch.int16), stable=True)
-
-    @cached_property
-    def row_offsets(self) -> Tensor:
-        """(stop - start + 1,) where each output's list begins in `order`."""
-        rows = self.stop - self.start
-        return _offsets(torch.bincount(self.outputs - self.start, minlength=rows))
+    order: Tensor  # (P,) pairs listed output by output
+    row_offsets: Tensor  # (stop - start + 1,) where each output's list begins in `order`
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +71,8 @@ class ParentMap:
 def build_neighbour_map(keys: Tensor, kernel_size: int) -> NeighbourMap:
     """Pair every row of the sorted keys with its neighbours in a centred cube."""
     columns, weights = _half_kernel(kernel_size)
+    if _can_merge(keys):
+        return NeighbourMap(_merged_tiles(keys, columns, kernel_size // 2), weights)
     rows = torch.arange(len(keys), device=keys.device)
     ahead = _rows_ahead(keys, columns, kernel_size // 2)
     group, row = (ahead >= 0).nonzero(as_tuple=True)
@@ -86,16 +87,15 @@ def build_neighbour_map(keys: Tensor, kernel_size: int) -> NeighbourMap:
 def build_occupancy_map(keys: Tensor, kernel_size: int) -> OccupancyMap:
     """Mark for every row of the sorted keys which cells of a centred cube are occupied."""
     columns, weights = _half_kernel(kernel_size)
-    ahead = _rows_ahead(keys, columns, kernel_size // 2)
-    rows, half = len(keys), len(ahead)
-    occupied = torch.zeros(len(weights), rows + 1, dtype=torch.bool, device=keys.device)
-    torch.ge(ahead, 0, out=occupied[:half, :rows])
-    occupied[half] = True
-    # Whom a row sees ahead sees it behind; a row that sees nobody writes into the spare column.
-    nobody = torch.full_like(ahead[0, :1], rows)
-    occupied[half + 1 :].scatter_(1, torch.where(ahead >= 0, ahead, nobody), True)
+    if _can_merge(keys):
+        ahead = merged_maps.rows_ahead(
+            keys.numpy(), _lowest_cells(columns, kernel_size // 2).numpy(), kernel_size // 2
+        )
+        occupied = torch.from_numpy(merged_maps.occupied_cells(ahead))
+    else:
+        occupied = _occupied_cells(_rows_ahead(keys, columns, kernel_size // 2))
     order = torch.tensor(weights).to(keys.device, non_blocking=True)
-    return OccupancyMap(list(occupied[:, :rows].split(TILE_ROWS, dim=1)), order)
+    return OccupancyMap(list(occupied.split(TILE_ROWS, dim=1)), order)
 
 
 def build_parent_map(keys: Tensor) -> tuple[Tensor, ParentMap]:
@@ -113,7 +113,7 @@ def build_parent_map(keys: Tensor) -> tuple[Tensor, ParentMap]:
 
 
 @cache
-def _half_kernel(kernel_size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+def _half_kernel(kernel_size: int) -> tuple[Columns, tuple[int, ...]]:
     """Return the (dx, dy) columns ahead of the centre, and the kernel index of every group.
 
     Groups are: each column's cells ahead (dz outermost), the centre column's cells ahead, the
@@ -129,15 +129,20 @@ def _half_kernel(kernel_size: int) -> tuple[tuple[tuple[int, int], ...], tuple[i
     return columns, (*half, centre, *(kernel_size**3 - 1 - k for k in half))
 
 
-def _rows_ahead(keys: Tensor, columns: tuple[tuple[int, int], ...], radius: int) -> Tensor:
+def _lowest_cells(columns: Columns, radius: int) -> Tensor:
+    """Return what to add to a key to reach the lowest cell of each column."""
+    return torch.tensor([key_ops.offset(dx, dy, -radius) for dx, dy in columns])
+
+
+def _rows_ahead(keys: Tensor, columns: Columns, radius: int) -> Tensor:
     """Return (half kernel, N) rows of the neighbours ahead, -1 where there is none.
 
     A column is searched once, at its lowest z; the cells above it follow in sorted order.
     """
     padded = torch.cat([keys, keys.new_full((1,), torch.iinfo(torch.int64).max)])
     ahead = keys.new_empty(len(columns) * (2 * radius + 1) + radius, len(keys))
-    deltas = torch.tensor([key_ops.offset(dx, dy, -radius) for dx, dy in columns])
-    wanted = keys + deltas.to(keys.device, non_blocking=True)[:, None]
+    deltas = _lowest_cells(columns, radius).to(keys.device, non_blocking=True)
+    wanted = keys + deltas[:, None]
     at = torch.searchsorted(keys, wanted)
     for found in ahead[:-radius].split(len(columns)):
         hit = torch.take(padded, at) == wanted
@@ -152,6 +157,40 @@ def _rows_ahead(keys: Tensor, columns: tuple[tuple[int, int], ...], radius: int)
     return ahead
 
 
+def _occupied_cells(ahead: Tensor) -> Tensor:
+    """Return (kernel, N): which cells are occupied; ahead, the centre, then behind."""
+    half, rows = ahead.shape
+    occupied = torch.zeros(2 * half + 1, rows + 1, dtype=torch.bool, device=ahead.device)
+    torch.ge(ahead, 0, out=occupied[:half, :rows])
+    occupied[half] = True
+    # Whom a row sees ahead sees it behind; a row that sees nobody writes into the spare column.
+    nobody = torch.full_like(ahead[0, :1], rows)
+    occupied[half + 1 :].scatter_(1, torch.where(ahead >= 0, ahead, nobody), True)
+    return occupied[:, :rows]
+
+
+def _can_merge(keys: Tensor) -> bool:
+    return merged_maps is not None and keys.is_cpu
+
+
+def _merged_tiles(keys: Tensor, columns: Columns, radius: int) -> list[Tile]:
+    """Build all tiles by merging sorted lists (CPU only)."""
+    ahead = merged_maps.rows_ahead(keys.numpy(), _lowest_cells(columns, radius).numpy(), radius)
+    sizes, *lists = merged_maps.list_pairs(ahead, TILE_ROWS)
+    inputs, outputs, order, row_offsets = (torch.from_numpy(array) for array in lists)
+    tiles, begin = [], 0
+    for number, tile_sizes in enumerate(sizes.tolist()):
+        start = number * TILE_ROWS
+        stop = min(start + TILE_ROWS, len(keys))
+        pairs = slice(begin, begin + sum(tile_sizes))
+        offsets = row_offsets[start + number : stop + number + 1]
+        tiles.append(
+            Tile(start, stop, tile_sizes, inputs[pairs], outputs[pairs], order[pairs], offsets)
+        )
+        begin = pairs.stop
+    return tiles
+
+
 def _split_tiles(
     rows: int, group_count: int, groups: Tensor, inputs: Tensor, outputs: Tensor
 ) -> list[Tile]:
@@ -161,22 +200,26 @@ def _split_tiles(
     edges = torch.arange(group_count, device=device)[:, None] * rows
     edges = edges + torch.tensor([*starts, rows]).to(device, non_blocking=True)
     cuts = torch.searchsorted(groups * rows + outputs, edges).T.tolist()
-    if len(starts) == 1:
-        sizes = [end - begin for begin, end in zip(*cuts, strict=True)]
-        return [Tile(0, rows, sizes, inputs, outputs)]
     tiles = []
     for start, begins, ends in zip(starts, cuts[:-1], cuts[1:], strict=True):
         spans = list(zip(begins, ends, strict=True))
-        tiles.append(
-            Tile(
-                start,
-                min(start + TILE_ROWS, rows),
-                [end - begin for begin, end in spans],
-                torch.cat([inputs[begin:end] for begin, end in spans]),
-                torch.cat([outputs[begin:end] for begin, end in spans]),
-            )
-        )
+        sizes = [end - begin for begin, end in spans]
+        if len(starts) == 1:
+            tiles.append(_tile(start, rows, sizes, inputs, outputs))
+        else:
+            own_inputs = torch.cat([inputs[begin:end] for begin, end in spans])
+            own_outputs = torch.cat([outputs[begin:end] for begin, end in spans])
+            stop = min(start + TILE_ROWS, rows)
+            tiles.append(_tile(start, stop, sizes, own_inputs, own_outputs))
     return tiles
+
+
+def _tile(start: int, stop: int, sizes: list[int], inputs: Tensor, outputs: Tensor) -> Tile:
+    """List the pairs of a tile output by output."""
+    local = outputs - start
+    order = torch.argsort(local.to(torch.int16), stable=True)
+    counts = torch.bincount(local, minlength=stop - start)
+    return Tile(start, stop, sizes, inputs, outputs, order, _offsets(counts))
 
 
 def _offsets(counts: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class Level:
     def of(cls, batch: CloudBatch) -> 'Level':
         """Return the finest level: the sorted unique voxels of a batch."""
         counts = torch.tensor(batch.counts)
-        clouds = torch.arange(len(counts)).repeat_interleave(counts)
+        clouds = torch.arange(len(counts)).repeat_interleave(counts, output_size=len(batch.sites))
         clouds = clouds.to(batch.sites.device, non_blocking=True)
         return cls(torch.unique(key_ops.pack(batch.sites, clouds)), len(counts))
 

@@ -60,9 +60,11 @@ def add(x: Any, y: Any) -> Any:
 
 def cloud_mean(x: Any) -> Tensor:
     """Return the mean feature of each cloud, (clouds, C)."""
-    pooled = ME.MinkowskiGlobalAvgPooling()(x)
-    means: Tensor = pooled.F[pooled.C[:, 0].argsort()]  # its rows come in the order of a hash map
-    return means
+    # Not its global pooling: in 0.5.4 on the CPU that mixes up the rows of three and more clouds.
+    clouds = x.C[:, 0].long()
+    counts = torch.bincount(clouds)
+    sums: Tensor = x.F.new_zeros(len(counts), x.F.shape[1]).index_add(0, clouds, x.F)
+    return sums / counts[:, None]
 
 
 def scale_clouds(x: Any, gates: Tensor) -> Any:

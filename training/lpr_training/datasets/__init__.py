@@ -1,5 +1,6 @@
 """Readers and writers of every dataset layout, one file each; `DATASETS` is the register."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from lpr_training.datasets.places import PlacesDataset
 from lpr_training.datasets.scans import ScansDataset
 from lpr_training.datasets.wild_places import WildPlacesDataset
 
-DATASETS: dict[str, type[PlaceDataset]] = {
+DATASETS: dict[str, Callable[..., PlaceDataset]] = {
     'bag': BagDataset,
     'inhouse': InhouseDataset,
     'kitti': KittiDataset,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from lpr_ros.core.bag_scans import (
     CLOUD_TYPES,
     POSE_TYPES,
+    Progress,
+    Recording,
     decode_scan,
-    find_extrinsic,
-    read_trajectory,
+    index_recording,
 )
 from lpr_ros.core.bags import Bag, Entry, OnBad, choose_topic, is_ground_truth
 from lpr_ros.core.errors import DatasetError
@@ -27,6 +29,7 @@ from lpr_training.datasets.base import PlaceDataset, PlaceTable
 logger = logging.getLogger(__name__)
 
 DEFAULT_KEYFRAMES = KeyframeConfig()
+MAX_ODOMETRY_GAP_NS = 1_000_000_000  # a longer silence is a failure: no pose is made up in it
 
 
 class BagDataset(PlaceDataset):
@@ -34,8 +37,9 @@ class BagDataset(PlaceDataset):
 
     The poses come from `poses`, a TUM or KITTI file, or else from the topic `odometry`; the
     truth, where a topic `truth` (or one called ground truth) is recorded, becomes T_world_sensor,
-    the odometry otherwise. Topics are found by type when there is only one. `T_base_sensor`
-    places the sensor on the body that the poses follow; by default it is looked up in /tf_static.
+    the odometry otherwise. Scans without them are left out and counted. Topics are found by type
+    when there is only one. `T_base_sensor` places the sensor on the body that the poses follow;
+    by default it is looked up in /tf_static.
     """
 
     def __init__(
@@ -49,47 +53,59 @@ class BagDataset(PlaceDataset):
         T_base_sensor: NDArray[np.float64] | None = None,
         keyframes: KeyframeConfig = DEFAULT_KEYFRAMES,
         on_bad: OnBad | None = None,
+        progress: Progress = lambda messages, total: messages,
     ):
         self._paths = [Path(root)] if isinstance(root, str | Path) else [Path(p) for p in root]
         self._config, self._on_bad = keyframes, on_bad
         self._bag, self._pid = Bag(self._paths), os.getpid()
         self.cloud_topic = choose_topic(self._bag, CLOUD_TYPES, 'PointCloud2', points)
         self.pose_source = str(poses or choose_topic(self._bag, POSE_TYPES, 'odometry', odometry))
-        self._entries = self._bag.index(self.cloud_topic, on_bad)
+        self.truth_topic = self._choose_truth(truth)
+        topics = [self.truth_topic] if self.truth_topic else []
+        topics += [self.pose_source] if poses is None else []
+        recording = index_recording(
+            self._bag, self.cloud_topic, topics, on_bad=on_bad, progress=progress
+        )
+        self._entries = recording.entries
         if not self._entries:
             raise DatasetError(f'{self._bag.label}: no message on {self.cloud_topic}')
-        if poses is None:
-            trajectory = read_trajectory(self._bag, self.pose_source, on_bad)
-        else:
-            trajectory = read_pose_file(poses, self._entries)
-        extrinsic = self._extrinsic(T_base_sensor, poses is None)
         stamps = np.array([e.stamp_ns for e in self._entries], dtype=np.int64)
-        T, covered = trajectory.sample(stamps)
-        self._T_odom_sensor = T @ extrinsic
+        extrinsic = self._extrinsic(T_base_sensor, recording, poses)
+        T, covered = self._odometry(recording, poses, stamps)
+        self._T_odom_sensor = T_world_sensor = T @ extrinsic
+        if self.truth_topic:
+            mount = recording.extrinsic(self.truth_topic) if T_base_sensor is None else None
+            T, known = recording.trajectories[self.truth_topic].sample(stamps)
+            T_world_sensor, covered = T @ (extrinsic if mount is None else mount), covered & known
         self.without_pose = int((~covered).sum())
-        if self.without_pose:
-            logger.warning('%d of %d scans have no pose', self.without_pose, len(stamps))
         self._windows = self._plan(stamps, covered)
-        self.truth_topic = self._choose_truth(truth)
-        chosen = np.array([w[-1] for w in self._windows], dtype=np.int64)
-        T_world = self._world_poses(chosen, extrinsic)
-        run = self._paths[0].stem
-        names = tuple(str(stamps[i]) for i in chosen)
         self._recent: OrderedDict[int, Scan] = OrderedDict()
-        super().__init__(PlaceTable(T_world, stamps[chosen], (run,) * len(chosen), names))
+        chosen = np.array([w[-1] for w in self._windows], dtype=np.int64)
+        runs, names = (run_name(self._paths[0]),) * len(chosen), tuple(map(str, stamps[chosen]))
+        super().__init__(PlaceTable(T_world_sensor[chosen], stamps[chosen], runs, names))
+
+    def _odometry(
+        self, recording: Recording, poses: Path | None, stamps: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the pose of each scan's body and whether it has one."""
+        if poses is not None:
+            return read_pose_file(poses, self._entries).sample(stamps)
+        return recording.trajectories[self.pose_source].sample(stamps, MAX_ODOMETRY_GAP_NS)
 
     def _extrinsic(
-        self, given: NDArray[np.float64] | None, from_topic: bool
+        self, given: NDArray[np.float64] | None, recording: Recording, poses: Path | None
     ) -> NDArray[np.float64]:
-        found = given
-        if given is None and from_topic:
-            found = find_extrinsic(self._bag, self.cloud_topic, self.pose_source)
-            if found is None:
-                logger.warning(
-                    'no transform from the body of %s to the frame of %s: taken to be the same',
-                    self.pose_source,
-                    self.cloud_topic,
-                )
+        if given is not None:
+            return given
+        if poses is not None:
+            return np.eye(4)
+        found = recording.extrinsic(self.pose_source)
+        if found is None:
+            logger.warning(
+                'no transform from the body of %s to the frame of %s: taken to be the same',
+                self.pose_source,
+                self.cloud_topic,
+            )
         return np.eye(4) if found is None else found
 
     def _plan(
@@ -100,13 +116,18 @@ class BagDataset(PlaceDataset):
             planner.add(int(stamp), self._T_odom_sensor[i] if covered[i] else None)
             for i, stamp in enumerate(stamps)
         )
-        windows = [w for w in planned if w is not None]
-        # A keyframe by time alone may lack a pose, and a place needs one.
-        windows = [w for w in windows if covered[w[-1]]]
+        # A keyframe by time alone may lack a pose, and a place needs one; a recording of a
+        # recording played twice has each stamp twice, and names are stamps.
+        first_of: dict[int, tuple[int, ...]] = {}
+        for window in planned:
+            if window is not None and covered[window[-1]]:
+                first_of.setdefault(int(stamps[window[-1]]), window)
+        windows = list(first_of.values())
         if not windows:
             raise DatasetError(
-                f'{self._bag.label}: expected scans within the time of {self.pose_source}, got '
-                f'{len(stamps)} scans and none with a pose'
+                f'{self._bag.label}: expected scans within the time of {self.pose_source}'
+                f'{" and " + self.truth_topic if self.truth_topic else ""}, got {len(stamps)} '
+                f'scans and none with a pose'
             )
         return windows
 
@@ -119,20 +140,6 @@ class BagDataset(PlaceDataset):
         if asked and not named:
             raise DatasetError(f'{self._bag.label}: expected {asked} to be a pose topic')
         return named[0] if len(named) == 1 else ''
-
-    def _world_poses(
-        self, chosen: NDArray[np.int64], extrinsic: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        if not self.truth_topic:
-            return self._T_odom_sensor[chosen]
-        truth = read_trajectory(self._bag, self.truth_topic, self._on_bad)
-        T, covered = truth.sample(np.array([self._entries[i].stamp_ns for i in chosen]))
-        if not covered.all():
-            raise DatasetError(
-                f'{self._bag.label}: {self.truth_topic} covers {int(covered.sum())} of '
-                f'{len(chosen)} keyframes'
-            )
-        return T @ extrinsic
 
     def points(self, index: int) -> NDArray[np.float32]:
         """Read and merge the scans of one keyframe, metres, in the frame of its last scan."""
@@ -163,6 +170,15 @@ class BagDataset(PlaceDataset):
         if self._pid != os.getpid():
             self._bag, self._pid = Bag(self._paths), os.getpid()
         return self._bag
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, '_bag': None, '_pid': None, '_recent': OrderedDict()}
+
+
+def run_name(path: Path) -> str:
+    """Return what the run of a recording is called: its folder, or its file without suffix."""
+    path = path.resolve()
+    return path.name if path.is_dir() else path.stem
 
 
 def read_pose_file(path: Path, entries: Sequence[Entry]) -> Trajectory:

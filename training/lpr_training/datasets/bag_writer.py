@@ -2,23 +2,24 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 import shutil
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from lpr_ros.core.files import PARTIAL_SUFFIX
+from lpr_ros.core.files import PARTIAL_SUFFIX, refuse_existing
 from lpr_ros.core.geometry import quaternion_from_pose
 from lpr_ros.core.pointcloud2 import pack_cloud
 from lpr_training.datasets.records import RecordedScan
 
 NS_PER_S = 1_000_000_000
 CLOCK_PERIOD_NS = 10_000_000
-BAG_VERSION = 8  # the older of the two that can be written: more players read it
+BAG_VERSION: Literal[8] = 8  # the older of the two that can be written: more players read it
 SENSOR_FRAME = 'lidar'
 
 
@@ -50,8 +51,7 @@ def write_bag(
     `clock` a /clock runs at 100 Hz. `compression` is none, message or file (zstd).
     """
     path = Path(path)
-    if path.exists():
-        raise FileExistsError(f'{path} exists already; remove it or choose another place')
+    refuse_existing(path)
     aside = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
     shutil.rmtree(aside, ignore_errors=True)  # what a killed run left
     aside.mkdir(parents=True)
@@ -108,11 +108,16 @@ def _ticks(previous_ns: int | None, stamp_ns: int) -> Iterator[int]:
     yield stamp_ns
 
 
+@cache
+def _types() -> Any:
+    return get_typestore(Stores.ROS2_HUMBLE)
+
+
 class Messages:
     """Makes and serialises the messages, with the types that `rosbags` brings."""
 
     def __init__(self) -> None:
-        self.store = get_typestore(Stores.ROS2_HUMBLE)
+        self.store = _types()
 
     def serialize(self, message: Any) -> memoryview:
         """Return the CDR bytes of a message."""

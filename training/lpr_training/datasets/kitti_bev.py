@@ -30,7 +30,7 @@ class KittiBevDataset(PlaceDataset):
             for run, path in find_npz(root, PREFIX, sequences).items()
         }
         self._first: dict[str, int] = {}
-        tables = []
+        tables: list[PlaceTable] = []
         for run, file in self._files.items():
             self._first[run] = sum(len(t.names) for t in tables)
             rows = file['T_world_sensor']

@@ -148,4 +148,5 @@ def write_oxford(
             yield name, f'{northing:.6f}', f'{easting:.6f}'
 
     with whole_folder(folder / place.clouds) as partial:
-        write_table(folder / place.table, COLUMNS, rows(partial))
+        lines = list(rows(partial))
+    write_table(folder / place.table, COLUMNS, lines)  # last: a run with a table is complete

@@ -13,14 +13,18 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_file
-from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.records import PosedCloud
-from lpr_training.datasets.tables import Table, write_table
+from lpr_training.datasets.tables import (
+    POSE_COLUMNS,
+    Table,
+    pose_cells,
+    read_poses,
+    write_table,
+)
 
 TABLE = 'places.csv'
 CLOUDS = 'clouds'
-POSE_COLUMNS = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
 COLUMNS = ('stamp_ns', *POSE_COLUMNS)
 
 
@@ -41,9 +45,8 @@ class PlacesDataset(PlaceDataset):
 
     def _read_run(self, run: str) -> PlaceTable:
         table = Table(self._root / run / TABLE, COLUMNS)
-        poses = table.numbers(POSE_COLUMNS)
         return PlaceTable(
-            pose_from_quaternion(poses[:, :3], poses[:, 3:]),
+            read_poses(table),
             table.stamps_ns('stamp_ns', 1),
             (run,) * len(table),
             tuple(table.text('stamp_ns')),
@@ -81,10 +84,7 @@ def write_poses(
     write_table(
         Path(root) / run / TABLE,
         COLUMNS,
-        (
-            [str(stamp_ns), *(repr(float(v)) for v in (*T[:3, 3], *quaternion_from_pose(T)))]
-            for stamp_ns, T in rows
-        ),
+        ([str(stamp_ns), *pose_cells(T)] for stamp_ns, T in rows),
     )
 
 

@@ -15,11 +15,12 @@ from lpr_training.datasets.evaluation_sets import EvaluationSets
 from lpr_training.datasets.tuples import Ragged, TrainingTuples
 
 # Old and new NumPy name the same functions differently; a scalar is an array of no dimension.
-_ARRAY_MODULES = ('numpy.core.multiarray', 'numpy._core.multiarray')
+_ARRAY_MODULES = ('numpy.core', 'numpy._core')
 ADMITTED = {
     ('numpy', 'ndarray'),
     ('numpy', 'dtype'),
-    *((module, name) for module in _ARRAY_MODULES for name in ('_reconstruct', 'scalar')),
+    *((f'{m}.multiarray', name) for m in _ARRAY_MODULES for name in ('_reconstruct', 'scalar')),
+    *((f'{m}.numeric', '_frombuffer') for m in _ARRAY_MODULES),
     *((module, name) for module in ('builtins', '__builtin__') for name in ('set', 'frozenset')),
 }
 
@@ -85,7 +86,8 @@ def import_evaluation(database_path: Path, query_path: Path) -> EvaluationSets:
         for run, places_of_run in enumerate(databases):
             for i in range(len(places_of_run)):
                 database.append((run, places.setdefault(places_of_run[i]['query'], len(places))))
-        asked, rows = [], []
+        asked: list[tuple[int, int]] = []
+        rows: list[tuple[int, int, int]] = []
         for run, queries_of_run in enumerate(queries):
             for i in range(len(queries_of_run)):
                 entry = queries_of_run[i]

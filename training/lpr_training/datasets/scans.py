@@ -22,7 +22,7 @@ class ScansDataset(PlaceDataset):
             run: NpzFile(path, ARRAYS) for run, path in find_npz(root, PREFIX, runs).items()
         }
         self._first: dict[str, int] = {}
-        tables = []
+        tables: list[PlaceTable] = []
         for run, file in self._files.items():
             self._first[run] = sum(len(t.names) for t in tables)
             count = len(file['stamps_ns'])

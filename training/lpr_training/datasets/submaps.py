@@ -39,7 +39,7 @@ def remove_ground(
 
 
 def normalise(
-    points: NDArray[np.floating], rng: np.random.Generator
+    points: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Reduce to 4096 points, centre and scale them into [-1, 1]; return them and the centre.
 
@@ -47,7 +47,6 @@ def normalise(
     the mean distance from the centre becomes 0.5, and points then outside [-1, 1] are replaced
     by others drawn at random.
     """
-    points = np.asarray(points, dtype=np.float64)
     if len(points) < POINTS:
         raise CloudError(f'expected at least {POINTS} points, got {len(points)}')
     reduced = voxel_means(points, _grid_size(points))

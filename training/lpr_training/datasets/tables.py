@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_file
+from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
+
+POSE_COLUMNS = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
 
 
 class Table:
@@ -51,6 +54,10 @@ class Table:
         """Tell whether the file has this column."""
         return column in self._header
 
+    def line(self, row: int) -> int:
+        """Return the line of the file a row stands on."""
+        return self._rows[row][0]
+
     def text(self, column: str) -> list[str]:
         """Return a column as it stands in the file."""
         place = self._header.index(column)
@@ -79,10 +86,26 @@ class Table:
             value = math.nan
         if not math.isfinite(value):
             raise DatasetError(
-                f'{self.path}, line {self._rows[index][0]}, column {column!r}: '
+                f'{self.path}, line {self.line(index)}, column {column!r}: '
                 f'expected a finite number, got {cell!r}'
             )
         return value
+
+
+def read_poses(table: Table) -> NDArray[np.float64]:
+    """Return the poses (N, 4, 4) of a table with `POSE_COLUMNS`."""
+    values = table.numbers(POSE_COLUMNS)
+    zero = np.flatnonzero(np.linalg.norm(values[:, 3:], axis=1) < 1e-6)
+    if len(zero):
+        raise DatasetError(
+            f'{table.path}, line {table.line(int(zero[0]))}: expected a unit quaternion, got zeros'
+        )
+    return pose_from_quaternion(values[:, :3], values[:, 3:])
+
+
+def pose_cells(T: NDArray[np.float64]) -> list[str]:
+    """Return one pose as the cells of `POSE_COLUMNS`, to the last digit."""
+    return [repr(float(v)) for v in (*T[:3, 3], *quaternion_from_pose(T))]
 
 
 def exact_ns(text: str, unit_ns: int) -> int:

@@ -1,11 +1,11 @@
 """Training tuples: which places are positives of a place, and which are no negatives of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 
 from lpr_ros.core.files import whole_file
@@ -27,7 +27,7 @@ class Ragged:
         return cls(offsets.astype(np.int64), values[order].astype(np.int32))
 
     @classmethod
-    def from_rows(cls, rows: Iterable[Sequence[int]]) -> 'Ragged':
+    def from_rows(cls, rows: Iterable[ArrayLike]) -> 'Ragged':
         """Build from rows given one by one."""
         arrays = [np.sort(np.asarray(row, dtype=np.int32)) for row in rows]
         offsets = np.cumsum([0, *(len(a) for a in arrays)]).astype(np.int64)

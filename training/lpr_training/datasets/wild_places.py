@@ -16,13 +16,19 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
-from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
 from lpr_ros.core.poses import seconds_from_ns
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.pcd import read_pcd, write_pcd
 from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.records import PosedCloud
-from lpr_training.datasets.tables import Table, exact_ns, write_table
+from lpr_training.datasets.tables import (
+    POSE_COLUMNS,
+    Table,
+    exact_ns,
+    pose_cells,
+    read_poses,
+    write_table,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +37,6 @@ SEQUENCES = tuple(f'{letter}-{number:02d}' for letter in SITES for number in ran
 CLOUDS = 'Clouds_downsampled'
 TABLES = {'v2': 'poses_aligned.csv', 'v3': 'submap_poses.csv'}
 TIME_COLUMNS = {'v2': 'timestamp', 'v3': '%time'}
-POSE_COLUMNS = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
 NS_PER_S = 1_000_000_000
 
 
@@ -72,13 +77,9 @@ class WildPlacesDataset(PlaceDataset):
             )
         table = Table(path, POSE_COLUMNS)
         names, self._suffixes[sequence] = self._cloud_names(sequence, table)
-        poses = table.numbers(POSE_COLUMNS)
-        zero = np.flatnonzero(np.linalg.norm(poses[:, 3:], axis=1) < 1e-6)
-        if len(zero):
-            raise DatasetError(f'{path}, row {zero[0] + 1}: the quaternion is zero')
         return PlaceTable(
-            pose_from_quaternion(poses[:, :3], poses[:, 3:]),
-            np.array([exact_ns(name, NS_PER_S) for name in names], dtype=np.int64),
+            read_poses(table),
+            np.array([_stamp_ns(path, name) for name in names], dtype=np.int64),
             (sequence,) * len(names),
             tuple(names),
         )
@@ -103,7 +104,7 @@ class WildPlacesDataset(PlaceDataset):
                 f'in order to the {len(files)} clouds of {folder}'
             )
         logger.warning('%s: stamps do not name the clouds; matched in order', table.path)
-        return sorted(files, key=lambda name: exact_ns(name, NS_PER_S)), suffix
+        return sorted(files, key=lambda name: _stamp_ns(folder, name)), suffix
 
     def path(self, index: int) -> Path:
         """Return the file of one submap."""
@@ -116,6 +117,13 @@ class WildPlacesDataset(PlaceDataset):
         if path.suffix == '.pcd':
             return read_pcd(path)
         return finite_xyz(path, read_raw(path, '<f4', 4))
+
+
+def _stamp_ns(where: Path, name: str) -> int:
+    try:
+        return exact_ns(name, NS_PER_S)
+    except DatasetError as error:
+        raise DatasetError(f'{where}: clouds are named by their time: {error}') from error
 
 
 def present(root: Path) -> list[str]:
@@ -147,8 +155,7 @@ def write_wild_places(
                 intensity = getattr(cloud, 'intensity', np.zeros(len(cloud.points)))
                 table = np.column_stack([cloud.points, intensity])
                 write_raw(folder / f'{name}.bin', table, '<f4')
-            T = cloud.T_world_sensor
-            yield [name, *(repr(float(v)) for v in (*T[:3, 3], *quaternion_from_pose(T)))]
+            yield [name, *pose_cells(cloud.T_world_sensor)]
 
     with whole_folder(site / sequence) as partial:
         (partial / CLOUDS).mkdir()

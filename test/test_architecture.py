@@ -1,0 +1,143 @@
+"""The rules of the package that no type checker knows: who imports whom, what is declared."""
+
+import ast
+from pathlib import Path
+import re
+import sys
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = ROOT / 'lpr_ros' / 'core'
+CORE_FILES = sorted(CORE.rglob('*.py'))
+FORBIDDEN = {'launch', 'launch_ros', 'lpr_training', 'rclpy', 'sensor_msgs_py', 'tf2_ros',
+             'training'}
+# Import names that differ from the name a package is declared by.
+DECLARED_AS = {'yaml': 'pyyaml', 'faiss': 'faiss-cpu'}
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Return the top-level names of every import of a file, also those inside functions."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding='utf-8'))))
+    names = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+    names |= {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module}
+    return {name.split('.')[0] for name in names}
+
+
+def setup_arguments() -> dict[str, ast.expr]:
+    tree = ast.parse((ROOT / 'setup.py').read_text(encoding='utf-8'))
+    call = next(n for n in ast.walk(tree)
+                if isinstance(n, ast.Call) and getattr(n.func, 'id', '') == 'setup')
+    return {keyword.arg: keyword.value for keyword in call.keywords}
+
+
+def normalised(requirement: str) -> str:
+    """Return the canonical name of a requirement, without extras and version."""
+    name = re.match(r'[A-Za-z0-9._-]+', requirement).group()
+    return re.sub(r'[-_.]+', '-', name).lower()
+
+
+def declared_dependencies() -> dict[str, list[str]]:
+    """Return requirement names per extra; the key '' holds those always installed."""
+    arguments = setup_arguments()
+    tree = ast.parse((ROOT / 'setup.py').read_text(encoding='utf-8'))
+    ros = next(ast.literal_eval(n.value) for n in tree.body
+               if isinstance(n, ast.Assign) and n.targets[0].id == 'ROS_PACKAGES')
+    declared = {'': ast.literal_eval(arguments['install_requires'])}
+    extras = arguments['extras_require']
+    for key, value in zip(extras.keys, extras.values, strict=True):
+        is_list = isinstance(value, ast.List)
+        names = ast.literal_eval(value) if is_list else [f'ros-jazzy-{name}' for name in ros]
+        declared[ast.literal_eval(key)] = names
+    return {extra: [normalised(name) for name in names] for extra, names in declared.items()}
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / 'constraints.txt').read_text(encoding='utf-8').splitlines()
+    pairs = [line.split('==') for line in lines if line and not line.startswith('#')]
+    return {normalised(name): version for name, version in pairs}
+
+
+@pytest.mark.parametrize('path', CORE_FILES, ids=lambda path: str(path.relative_to(CORE)))
+def test_core_imports_neither_ros_nor_training(path):
+    imported = imported_packages(path)
+    assert not imported & FORBIDDEN
+    assert not {name for name in imported if name.endswith('_msgs') or name.endswith('_srvs')}
+
+
+def test_core_imports_nothing_of_the_ros_shell():
+    for path in CORE_FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f'{path}: relative import'
+                if node.module.split('.')[0] == 'lpr_ros':
+                    assert node.module.startswith('lpr_ros.core'), f'{path}: {node.module}'
+
+
+def test_package_itself_imports_nothing():
+    assert not imported_packages(ROOT / 'lpr_ros' / '__init__.py')
+
+
+def test_every_third_party_import_of_the_core_is_declared():
+    own = {'lpr_ros', *sys.stdlib_module_names}
+    used = {name for path in CORE_FILES for name in imported_packages(path)} - own
+    declared = declared_dependencies()
+    optional = {'MinkowskiEngine'}  # imported in one file, which says so where it is absent
+    missing = {name for name in used - optional
+               if normalised(DECLARED_AS.get(name, name)) not in declared['']}
+    assert not missing
+    assert 'minkowskiengine' in declared['minkowski']
+
+
+def test_minkowski_engine_is_imported_in_one_file_only():
+    users = [path.name for path in CORE_FILES if 'MinkowskiEngine' in imported_packages(path)]
+    assert users == ['minkowski_backend.py']
+
+
+def test_manifest_makes_an_ament_python_package():
+    """An invalid e-mail makes colcon treat the package as plain Python, silently."""
+    root = ElementTree.parse(ROOT / 'package.xml').getroot()
+    assert (root.tag, root.get('format')) == ('package', '3')
+    assert root.findtext('name') == 'lpr_ros'
+    assert root.findtext('export/build_type') == 'ament_python'
+    email = root.find('maintainer').get('email')
+    assert re.fullmatch(r'[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}', email)
+    assert (ROOT / 'resource' / 'lpr_ros').is_file()
+    dependencies = [node.text for node in root if node.tag.endswith('depend')]
+    assert len(dependencies) == len(set(dependencies))
+
+
+def test_manifest_and_setup_agree():
+    root = ElementTree.parse(ROOT / 'package.xml').getroot()
+    arguments = setup_arguments()
+    assert root.findtext('version') == ast.literal_eval(arguments['version'])
+    assert root.findtext('license') == ast.literal_eval(arguments['license'])
+    email = ast.literal_eval(arguments['maintainer_email'])
+    assert root.find('maintainer').get('email') == email
+    declared = {name.removeprefix('ros-jazzy-').replace('-', '_')
+                for name in declared_dependencies()['ros']}
+    in_manifest = {node.text for node in root.findall('exec_depend')}
+    assert declared <= in_manifest
+
+
+def test_every_dependency_is_pinned_and_torch_exactly():
+    pinned = pins()
+    assert pinned['torch'] == '2.13.0'
+    declared = {name for names in declared_dependencies().values() for name in names}
+    assert not declared - pinned.keys()
+    assert all(re.fullmatch(r'[0-9][0-9A-Za-z.+]*', version) for version in pinned.values())
+
+
+def test_python_files_stay_within_their_budget():
+    """No file of the core is longer than 250 lines, and none edits the import path."""
+    for path in CORE_FILES:
+        text = path.read_text(encoding='utf-8')
+        assert len(text.splitlines()) <= 250, path
+        assert 'sys.path' not in text, path
+
+
+def test_shipped_parameter_files_are_yaml():
+    for path in sorted((ROOT / 'config').glob('*.yaml')):
+        assert isinstance(yaml.safe_load(path.read_text(encoding='utf-8')), dict), path

@@ -1,0 +1,67 @@
+"""The benchmarks run, count what they say they count, and write the JSON they promise."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from toy_clouds import random_scene, tiny_config
+
+from benchmark import main
+from lpr_ros.core.model.place_model import PlaceModel
+from lpr_ros.core.model.quantise import quantise
+from lpr_ros.core.sparse import collate
+from lpr_ros.core.sparse.levels import Level
+from lpr_training.benchmarks.descriptor import interleaved_medians_ms, matmul_shapes
+
+
+@pytest.fixture
+def scans(tmp_path, rng):
+    folder = tmp_path / 'kitti_full'
+    folder.mkdir()
+    for name in ('000000', '000001'):
+        points = random_scene(rng, points=600)
+        cloud = np.column_stack([points, np.zeros(len(points))]).astype(np.float32)
+        cloud.tofile(folder / f'{name}.bin')
+    return tmp_path
+
+
+def test_descriptor_benchmark_writes_every_case(scans, capsys):
+    target = scans / 'out.json'
+    arguments = ['descriptor', '--data', str(scans), '--repeats', '1', '--json', str(target)]
+    assert main(arguments) == 0
+    cases = json.loads(target.read_text())['cases']
+    assert {(c['batch'], c['mode']) for c in cases} == {
+        (b, m) for b in (1, 8) for m in ('forward', 'forward+backward')
+    }
+    keys = {'name', 'voxels', 'batch', 'mode', 'torch_ms', 'minkowski_ms', 'floor_ms'}
+    assert all(set(case) == keys and case['torch_ms'] > 0 < case['floor_ms'] for case in cases)
+    assert '| ours ms |' in capsys.readouterr().out
+
+
+def test_missing_scans_are_an_error_in_words(tmp_path, capsys):
+    assert main(['descriptor', '--data', str(tmp_path)]) == 1
+    assert 'kitti_full/*.bin, found none' in capsys.readouterr().err
+
+
+def test_floor_has_one_product_per_layer_and_as_many_rows_as_pairs(rng):
+    model = PlaceModel(tiny_config('whitened'))
+    cloud = quantise(random_scene(rng), model.config.input)
+    batch = collate([cloud])
+    shapes = matmul_shapes(model, batch)
+    layers = [m for m in model.modules() if hasattr(m, 'kernel') or isinstance(m, torch.nn.Linear)]
+    assert len(shapes) == len(layers)
+    level = Level.of(batch)
+    # The first strided layer multiplies every voxel once.
+    assert shapes[1][0] == len(level.keys)
+
+
+def test_medians_are_of_each_action_and_leave_out_the_warm_up():
+    calls = {'a': 0, 'b': 0}
+
+    def count(name):
+        calls[name] += 1
+
+    medians = interleaved_medians_ms({n: lambda n=n: count(n) for n in calls}, repeats=3)
+    assert calls == {'a': 5, 'b': 5}
+    assert all(value >= 0 for value in medians.values())

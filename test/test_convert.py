@@ -1,0 +1,227 @@
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from recordings import SHARED_DATA, assert_same_places, make_scans
+from test_bags import MESSAGES, bad_rows, write_messages
+
+from convert import main
+from lpr_ros.core.errors import DatasetError
+from lpr_training.conversion import convert
+from lpr_training.datasets import make_dataset
+from lpr_training.datasets.bag import BagDataset
+from lpr_training.datasets.bag_writer import write_bag
+from lpr_training.datasets.places import PlacesDataset, cloud_path, write_places
+from lpr_training.datasets.records import RecordedScan
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def bag(tmp_path):
+    write_bag(tmp_path / 'drive', make_scans(12))
+    return tmp_path / 'drive'
+
+
+def files(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob('*') if p.is_file()}
+
+
+def test_a_recording_becomes_a_dataset(bag, tmp_path, capsys):
+    out = tmp_path / 'dataset'
+    assert main([str(bag), '--out', str(out), '--distance', '0.01']) == 0
+    assert 'drive: 12 places' in capsys.readouterr().out
+    assert_same_places(make_dataset('places', out), make_scans(12), atol=1e-9)
+
+
+def test_keyframes_and_submaps(bag, tmp_path):
+    assert main([str(bag), '--out', str(tmp_path / 'a'), '--distance', '3']) == 0
+    options = ['--distance', '3', '--submap', '8', '--voxel', '0.2']
+    assert main([str(bag), '--out', str(tmp_path / 'b'), *options]) == 0
+    scans, submaps = PlacesDataset(tmp_path / 'a'), PlacesDataset(tmp_path / 'b')
+    assert len(scans) == len(submaps) < 12
+    assert len(submaps[-1].points) > 2 * len(scans[-1].points)
+
+
+def test_several_recordings_are_several_runs(tmp_path):
+    for name in ('monday', 'tuesday'):
+        write_bag(tmp_path / name, make_scans(4))
+    bags = [str(tmp_path / name) for name in ('monday', 'tuesday')]
+    assert main([*bags, '--out', str(tmp_path / 'out'), '--distance', '1']) == 0
+    assert set(PlacesDataset(tmp_path / 'out').runs) == {'monday', 'tuesday'}
+    assert main([bags[0], bags[0], '--out', str(tmp_path / 'out')]) == 1
+
+
+def test_an_interrupted_conversion_goes_on_and_ends_the_same(bag, tmp_path, capsys):
+    settings = {'bag': 'drive'}
+
+    def stop_after(count):
+        def progress(items, total):
+            for i in items:
+                if i == count:
+                    raise KeyboardInterrupt
+                yield i
+
+        return progress
+
+    whole, broken = tmp_path / 'whole', tmp_path / 'broken'
+    dataset = BagDataset(bag)
+    convert(dataset, whole, 'drive', settings)
+    with pytest.raises(KeyboardInterrupt):
+        convert(dataset, broken, 'drive', settings, progress=stop_after(2))
+    assert not (broken / 'drive/places.csv').exists()
+    assert len(list((broken / 'drive/clouds').iterdir())) == 2
+    done = convert(dataset, broken, 'drive', settings)
+    assert done.written == done.places - 2
+    assert files(broken) == files(whole)
+
+
+def test_a_killed_conversion_leaves_no_half_written_file(tmp_path):
+    write_bag(tmp_path / 'drive', make_scans(50, points=20_000))
+    out = tmp_path / 'out'
+    command = [sys.executable, str(ROOT / 'training/convert.py'), str(tmp_path / 'drive'),
+               '--out', str(out), '--distance', '0.01']  # fmt: skip
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while len(list(out.glob('drive/clouds/*.npy'))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    clouds = list(out.glob('drive/clouds/*.npy'))
+    assert len(clouds) >= 3
+    assert all(np.load(path).shape == (20_000, 3) for path in clouds)
+    assert main([*command[2:]]) == 0
+    assert_same_places(PlacesDataset(out), make_scans(50, points=20_000), atol=1e-9)
+    assert not list(out.rglob('*.partial'))
+
+
+def test_a_finished_conversion_is_left_alone(bag, tmp_path, capsys):
+    arguments = [str(bag), '--out', str(tmp_path / 'out')]
+    assert main(arguments) == 0
+    before = files(tmp_path / 'out')
+    assert main(arguments) == 0
+    assert 'already converted' in capsys.readouterr().out
+    assert files(tmp_path / 'out') == before
+    assert main([*arguments, '--distance', '5']) == 1
+    assert 'begun with other settings (keyframes' in capsys.readouterr().err
+
+
+def test_ambiguous_topics_are_listed(tmp_path, capsys):
+    scans = list(make_scans(3))
+    rows = [('/front', s.stamp_ns, MESSAGES.cloud(s)) for s in scans]
+    rows += [('/rear', s.stamp_ns, MESSAGES.cloud(s)) for s in scans]
+    rows += [('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))
+             for s in scans]  # fmt: skip
+    path = write_messages(tmp_path / 'drive', rows)
+    arguments = [str(path), '--out', str(tmp_path / 'out'), '--distance', '0.01']
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert 'choose one of the PointCloud2 topics: /front' in error
+    assert '/rear (sensor_msgs/msg/PointCloud2, 3 messages)' in error
+    assert main([*arguments, '--points', '/rear']) == 0
+    assert len(PlacesDataset(tmp_path / 'out')) == 3
+
+
+def test_extrinsic_moves_the_poses(bag, tmp_path):
+    extrinsic = ['--extrinsic', '0', '0', '2', '0', '0', '0', '1']
+    arguments = [str(bag), '--distance', '0.01', *extrinsic]
+    assert main([*arguments, '--out', str(tmp_path / 'out')]) == 0
+    for place, scan in zip(PlacesDataset(tmp_path / 'out'), make_scans(12), strict=True):
+        expected = scan.T_world_sensor @ [0.0, 0.0, 2.0, 1.0]
+        np.testing.assert_allclose(place.T_world_sensor[:3, 3], expected[:3], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [
+        (['--extrinsic', '0', '0', '0', '0', '0', '0', '0'], 'expected a unit quaternion'),
+        (['--distance', '0'], 'no keyframe would be made'),
+        (['--distance', '-1'], 'not within [0.0, inf]'),
+        (['--odometry', '/points'], 'expected /points to be one of the odometry topics'),
+        (['--truth', '/points'], 'expected /points to be a pose topic'),
+        (['--poses', 'absent.txt'], 'absent.txt: expected a TUM or KITTI pose file'),
+    ],
+)
+def test_bad_options_are_refused_in_words(bag, tmp_path, capsys, options, expected):
+    assert main([str(bag), '--out', str(tmp_path / 'out'), *options]) == 1
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / 'out').exists()
+
+
+def test_bad_messages_stop_it_or_are_listed(tmp_path, capsys):
+    rows = bad_rows() + [
+        ('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))
+        for s in make_scans(5)
+    ]
+    path = write_messages(tmp_path / 'drive', rows)
+    arguments = [str(path), '--out', str(tmp_path / 'out'), '--distance', '0.01']
+    assert main(arguments) == 1
+    assert 'message 1 of /points: expected fields x, y and z' in capsys.readouterr().err
+    assert main([*arguments, '--skip-bad']) == 0
+    output = capsys.readouterr().out
+    assert 'left out 2 that could not be read' in output
+    assert 'message 1 of /points' in output
+    assert 'message 3 of /points' in output
+    assert len(PlacesDataset(tmp_path / 'out')) == 3
+
+
+def test_a_bag_without_clouds_or_no_bag_at_all(tmp_path, capsys):
+    rows = [('/odom', 1, MESSAGES.odometry(0, 'odom', np.eye(4)))]
+    path = write_messages(tmp_path / 'drive', rows)
+    assert main([str(path), '--out', str(tmp_path / 'out')]) == 1
+    assert 'no PointCloud2 topic; the recording has /odom' in capsys.readouterr().err
+    assert main([str(tmp_path / 'nothing'), '--out', str(tmp_path / 'out')]) == 1
+    assert 'nothing: expected a rosbag2 folder' in capsys.readouterr().err
+
+
+def test_places_round_trip_and_bad_clouds(tmp_path):
+    write_places(tmp_path, 'run', make_scans(3))
+    dataset = PlacesDataset(tmp_path)
+    assert_same_places(dataset, make_scans(3), atol=1e-12)
+    path = cloud_path(tmp_path, 'run', int(dataset.stamps_ns[1]))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DatasetError, match=rf'{path.name}: expected a .npy file'):
+        dataset[1]
+    np.save(path, np.zeros((4, 2)))
+    with pytest.raises(DatasetError, match=r'expected float32 \(N, 3\), got float64 \(4, 2\)'):
+        dataset[1]
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(DatasetError, match=r'/<run>/places.csv .*found nothing in'):
+        PlacesDataset(tmp_path / 'empty')
+
+
+def test_a_real_recording(tmp_path):
+    """Packed real scans written as a bag and converted: the poses come through to the end."""
+    if not SHARED_DATA.exists():
+        pytest.skip(f'real data absent: {SHARED_DATA}')
+    real = make_dataset('scans', SHARED_DATA, runs=['nuscenes_0001'])
+
+    def recorded():
+        for i in range(60):
+            place = real[i]
+            T, zeros = place.T_world_sensor, np.zeros(len(place.points), np.float32)
+            ring = zeros.astype(np.uint16)
+            yield RecordedScan(place.points, zeros, ring, zeros, place.stamp_ns, T, T)
+
+    write_bag(tmp_path / 'nuscenes', recorded())
+    arguments = [str(tmp_path / 'nuscenes'), '--out', str(tmp_path / 'out'), '--submap', '10']
+    assert main(arguments) == 0
+    dataset = PlacesDataset(tmp_path / 'out')
+    steps = np.linalg.norm(np.diff(dataset.positions, axis=0), axis=1)
+    assert (steps >= 2.0).all()
+    assert (steps < 3.5).all()
+    # static walls agree between a scan and the submap around it
+    later = dataset[-1]
+    index = list(real.stamps_ns).index(later.stamp_ns)
+    own = {tuple(c) for c in np.floor(real[index].points / 0.3).astype(int)}
+    merged = {tuple(c) for c in np.floor(later.points / 0.3).astype(int)}
+    assert len(own & merged) > 0.9 * len(own)
+    assert len(merged) > 1.5 * len(own)

@@ -1,0 +1,53 @@
+"""What an installation puts where, as colcon and pip do it."""
+
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope='module')
+def installed(tmp_path_factory) -> Path:
+    """Install a copy of the package, with a launch file and weights in it, below a folder."""
+    source, target = tmp_path_factory.mktemp('source'), tmp_path_factory.mktemp('target')
+    for name in ('lpr_ros', 'config', 'resource'):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ('setup.py', 'setup.cfg', 'package.xml'):
+        shutil.copy(ROOT / name, source)
+    for name in ('launch/some.launch.py', 'weights/some.safetensors'):
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).touch()
+    command = [sys.executable, 'setup.py', '-q', 'install', '--single-version-externally-managed']
+    finished = subprocess.run(
+        [*command, '--root', str(target), '--prefix', '/opt'],
+        cwd=source,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return target / 'opt'
+
+
+@pytest.mark.parametrize(
+    'path',
+    [
+        'share/ament_index/resource_index/packages/lpr_ros',
+        'share/lpr_ros/package.xml',
+        'share/lpr_ros/launch/some.launch.py',
+        'share/lpr_ros/weights/some.safetensors',
+        'share/lpr_ros/config/kitti_bev.yaml',
+        'share/lpr_ros/config/sensors/hdl64.yaml',
+    ],
+)
+def test_share_holds_launch_config_and_weights(installed, path):
+    assert (installed / path).is_file()
+
+
+def test_only_the_package_is_importable(installed):
+    site = next(installed.rglob('lpr_ros/__init__.py')).parents[1]
+    assert [p.name for p in site.iterdir() if p.suffix != '.egg-info'] == ['lpr_ros']
+    assert (site / 'lpr_ros' / 'core' / 'sparse' / 'merged_maps.py').is_file()

@@ -1,0 +1,243 @@
+"""Quantisers: what a cell is, that cells are unique, and that bad points are refused."""
+
+from collections import defaultdict
+from dataclasses import replace
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+import numpy as np
+import pytest
+
+from lpr_ros.core.errors import CloudError
+from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.model.quantise import lift_columns, quantise
+
+CARTESIAN = InputConfig(step=(0.4, 0.5, 0.25))
+POLAR = InputConfig(quantizer='polar', step=(0.8, 0.15, 0.2))
+BEV = InputConfig(quantizer='bev', step=(0.4, 0.4, 0.4), max_range_m=30.0)
+PUBLISHED = replace(BEV, bev_counts='published')
+RAW = InputConfig(quantizer='points')
+ALL = pytest.mark.parametrize(
+    'config', [CARTESIAN, POLAR, BEV, PUBLISHED, RAW],
+    ids=['cartesian', 'polar', 'bev', 'published', 'points'])
+
+clouds = arrays(np.float32, st.tuples(st.integers(1, 60), st.just(3)),
+                elements=st.floats(-50.0, 50.0, width=32))
+
+
+def as_set(cells: np.ndarray) -> set[tuple]:
+    return set(map(tuple, cells.tolist()))
+
+
+def turn_quarter(points: np.ndarray) -> np.ndarray:
+    return np.stack([-points[:, 1], points[:, 0], points[:, 2]], axis=1)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(points=clouds)
+def test_cartesian_cells_are_the_floor_of_each_axis(points):
+    cells = quantise(points, CARTESIAN)
+    expected = {tuple(math.floor(float(v) / s) for v, s in zip(point, CARTESIAN.step, strict=True))
+                for point in points}
+    assert cells.dtype == np.int32
+    assert as_set(cells) == expected
+    assert len(cells) == len(expected)
+
+
+def test_points_just_below_zero_fall_into_cell_minus_one():
+    points = np.array([[-0.01, 0.01, -0.26], [0.39, -0.5, 0.0]])
+    assert as_set(quantise(points, CARTESIAN)) == {(-1, 0, -2), (0, -1, 0)}
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(points=clouds)
+def test_polar_cells_are_sector_ring_and_height(points):
+    expected = set()
+    for x, y, z in points.astype(np.float64):
+        theta = 180.0 + math.degrees(math.atan2(y, x))
+        ring = math.hypot(x, y)
+        expected.add(tuple(math.floor(v / s) for v, s in
+                           zip((theta, ring, z), POLAR.step, strict=True)))
+    cells = quantise(points, POLAR)
+    assert as_set(cells) == expected
+    assert len(cells) == len(expected)
+
+
+@pytest.mark.parametrize(('point', 'cell'), [
+    ((-1.0, -1e-9, 0.0), (0, 6, 0)),  # just past -180 degrees
+    ((0.0, -1.0, 0.0), (112, 6, 0)),  # 90 / 0.8 = 112.5
+    ((1.0, 0.0, 0.1), (225, 6, 0)),
+    ((0.0, 0.16, -0.1), (337, 1, -1)),
+    ((-1.0, 0.0, 0.0), (450, 6, 0)),
+])
+def test_polar_cells_worked_by_hand(point, cell):
+    assert as_set(quantise(np.array([point]), POLAR)) == {cell}
+
+
+@ALL
+def test_order_and_duplicates_of_points_do_not_matter(config, scene, rng):
+    once = quantise(scene, config)
+    shuffled = quantise(rng.permutation(scene), config)
+    assert sorted(once.tolist()) == sorted(shuffled.tolist())
+    if config is not RAW:
+        again = np.concatenate([scene, scene])
+        assert once.tolist() == quantise(again, config).tolist()
+        assert len(as_set(once)) == len(once)
+
+
+@ALL
+def test_float64_points_give_the_cells_of_float32_ones(config, scene):
+    assert np.array_equal(quantise(scene.astype(np.float64), config), quantise(scene, config))
+
+
+def occupied_columns(points: np.ndarray) -> set[tuple]:
+    """Count occupied 0.4 m voxels per column, drop columns with one, clip at 10, stack."""
+    columns = defaultdict(set)
+    for x, y, z in points.astype(np.float64):
+        if max(abs(x), abs(y), abs(z)) < 30.0:
+            column = math.floor(x / 0.4), math.floor(y / 0.4)
+            columns[column].add(math.floor(z / 0.4))
+    return {(*column, level) for column, voxels in columns.items() if len(voxels) > 1
+            for level in range(min(len(voxels), 10))}
+
+
+def test_bev_counts_equal_a_slow_loop(scene, rng):
+    tower = np.stack([np.full(50, -7.3), np.full(50, 3.1), np.linspace(-3, 15, 50)], axis=1)
+    points = np.concatenate([scene, tower]).astype(np.float32)
+    cells = quantise(points, BEV)
+    assert as_set(cells) == occupied_columns(points)
+    assert len(as_set(cells)) == len(cells)
+    assert cells[:, 2].max() == 9
+
+
+def test_bev_of_a_scan_turned_by_a_quarter_is_the_turned_bev(scene):
+    cells = quantise(scene, BEV)
+    turned = np.stack([-1 - cells[:, 1], cells[:, 0], cells[:, 2]], axis=1)
+    assert as_set(quantise(turn_quarter(scene), BEV)) == as_set(turned)
+
+
+def test_columns_are_lifted_from_zero_without_gaps():
+    cells = lift_columns(np.array([[5, -2], [0, 0], [7, 7]]), np.array([3, 0, 1]))
+    assert cells.tolist() == [[5, -2, 0], [5, -2, 1], [5, -2, 2], [7, 7, 0]]
+
+
+def published_columns(points: np.ndarray, step: float = 0.4) -> dict[tuple, int]:
+    """Centroids of voxels anchored at the lowest corner, counted per column, less one, scaled."""
+    points = points[(np.abs(points) < 30.0).all(axis=1)].astype(np.float64)
+    corner = points.min(axis=0) - step / 2.0
+    voxels = defaultdict(list)
+    for point in points:
+        voxels[tuple(np.floor((point - corner) / step))].append(point)
+    columns = defaultdict(int)
+    for members in voxels.values():
+        centroid = np.mean(members, axis=0)
+        columns[tuple(int(v) for v in np.floor(centroid[:2] / step))] += 1
+    less_one = {column: min(count - 1, 10) for column, count in columns.items()}
+    top = max(less_one.values())
+    return {c: round(10 * n / top) for c, n in less_one.items() if round(10 * n / top) > 0}
+
+
+def test_published_counts_equal_a_slow_loop_and_peak_at_ten(scene):
+    cells = quantise(scene, PUBLISHED)
+    columns, counts = np.unique(cells[:, :2], axis=0, return_counts=True)
+    assert dict(zip(map(tuple, columns.tolist()), counts.tolist(), strict=True)) == (
+        published_columns(scene))
+    assert counts.max() == 10
+    assert (cells[:, 2].min(), cells[:, 2].max()) == (0, 9)
+
+
+@pytest.mark.parametrize('quarters', [1, 2, 3])
+def test_published_counts_of_a_turned_symmetric_scan_turn_with_it(quarters, rng):
+    """The voxel anchor is the lowest corner, so the law is exact on whole 0.4 m voxels."""
+    cells = rng.integers(-20, 20, (3000, 3))
+    cells = np.concatenate([cells, [[-21, -21, -21], [20, 20, 20]]])  # a square hull
+    points = (cells + 0.5) * 0.4
+    here = quantise(points, PUBLISHED)
+    turned = points
+    for _ in range(quarters):
+        turned = turn_quarter(turned)
+        here = np.stack([-1 - here[:, 1], here[:, 0], here[:, 2]], axis=1)
+    assert as_set(quantise(turned, PUBLISHED)) == as_set(here)
+
+
+@pytest.mark.parametrize('config', [BEV, PUBLISHED], ids=['occupied', 'published'])
+def test_bev_of_real_scans_lies_in_the_range_of_the_published_images(
+    config, real_scans, image_ranges
+):
+    columns, totals = image_ranges
+    for scan in real_scans:
+        cells = quantise(scan, config)
+        assert columns[0] <= len(np.unique(cells[:, :2], axis=0)) <= columns[1]
+        assert totals[0] <= len(cells) <= totals[1]
+
+
+@pytest.fixture(scope='module')
+def image_ranges(shared_data):
+    """Least and most occupied columns, and least and most counts, of any public image."""
+    with np.load(shared_data / 'kitti_bev_00.npz') as stored:
+        images = stored['counts']
+    columns, totals = np.count_nonzero(images, axis=(1, 2)), images.sum((1, 2), dtype=np.int64)
+    return (columns.min(), columns.max()), (totals.min(), totals.max())
+
+
+def test_range_is_cut_horizontally_and_includes_its_edges():
+    points = np.array([[0.5, 0.0, 0.0], [1.0, 0.0, 9.0], [0.0, 3.0, -9.0], [0.0, 3.1, 0.0]])
+    config = replace(RAW, min_range_m=1.0, max_range_m=3.0)
+    assert quantise(points, config).tolist() == points[1:3].tolist()
+
+
+@pytest.mark.parametrize('limit', [1, 7, 100])
+def test_cloud_is_thinned_evenly_from_first_to_last(limit):
+    points = np.arange(300.0).reshape(-1, 3)
+    thinned = quantise(points, replace(RAW, max_points=limit))
+    rows = thinned[:, 0] / 3.0
+    assert len(thinned) == limit
+    assert len(np.unique(rows)) == limit
+    if limit > 1:
+        assert (rows[0], rows[-1]) == (0.0, 99.0)
+        assert np.ptp(np.diff(rows)) <= 1.0
+
+
+@ALL
+@pytest.mark.parametrize(('points', 'message'), [
+    (np.zeros((4, 2)), r'\(N, 3\), got \(4, 2\)'),
+    (np.zeros(3), r'\(N, 3\), got \(3,\)'),
+    (np.zeros((2, 3), np.int32), 'floating-point coordinates, got int32'),
+    (np.array([[0.0, 0.0, 0.0], [1.0, np.nan, 2.0]]), r'finite.*\[1.0, nan, 2.0\] at row 1'),
+    (np.array([[0.0, -np.inf, 0.0]] * 2), r'finite.*-inf.* at row 0 \(2 such rows\)'),
+    (np.zeros((0, 3)), 'no point within .* expected at least one'),
+])
+def test_bad_points_are_refused_with_their_value(config, points, message):
+    with pytest.raises(CloudError, match=message):
+        quantise(points, config)
+
+
+@pytest.mark.parametrize('value', [1e5, -1e5, 1e30, 3e38])
+@pytest.mark.parametrize('config', [CARTESIAN, POLAR, replace(BEV, max_range_m=0.0),
+                                    replace(PUBLISHED, max_range_m=0.0)])
+def test_points_beyond_the_grid_are_refused_not_wrapped(config, value):
+    points = np.zeros((2, 3), np.float32)
+    points[1, 2] = value
+    with pytest.raises(CloudError, match=r'leave the grid \[-32768, 32768\)'):
+        quantise(points, config)
+
+
+@pytest.mark.parametrize('value', [-32768, 32767])
+def test_cells_at_the_limit_of_the_grid_are_kept(value):
+    points = np.array([[value + 0.5] * 3])
+    assert quantise(points, replace(CARTESIAN, step=(1.0, 1.0, 1.0))).tolist() == [[value] * 3]
+
+
+def test_nothing_in_range_is_refused_with_the_range():
+    with pytest.raises(CloudError, match=r'no point within 2.0 to 5.0 m'):
+        quantise(np.full((3, 3), 9.0), replace(CARTESIAN, min_range_m=2.0, max_range_m=5.0))
+
+
+@pytest.mark.parametrize('config', [BEV, PUBLISHED])
+def test_flat_ground_has_no_columns_to_count(config):
+    ground = np.zeros((400, 3))
+    ground[:, :2] = np.stack(np.meshgrid(np.arange(20), np.arange(20)), -1).reshape(-1, 2)
+    with pytest.raises(CloudError, match='two occupied voxels'):
+        quantise(ground, config)

@@ -1,0 +1,44 @@
+"""Odometry as a robot would have it: good from scan to scan, drifting over a drive."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
+
+from lpr_ros.core.config import Config, option
+
+
+@dataclass(frozen=True)
+class OdometryConfig(Config):
+    """How odometry goes wrong; all sigmas are one standard deviation."""
+
+    scale_sigma: float = option(0.006, 'wrong scale of a whole drive', low=0.0, high=0.5)
+    heading_bias_deg: float = option(0.15, 'turn per 100 m, one sign per drive', low=0.0)
+    heading_walk_deg: float = option(0.25, 'random turn after 100 m', unit='deg', low=0.0)
+    tilt_walk_deg: float = option(0.05, 'random roll and pitch after 100 m', unit='deg', low=0.0)
+    position_walk_m: float = option(0.15, 'random shift after 100 m', unit='m', low=0.0)
+    jitter_m: float = option(0.005, 'noise of every pose', unit='m', low=0.0)
+
+
+def drifting(
+    T_world_sensor: NDArray[np.float64], config: OdometryConfig, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """T_odom_sensor (N, 4, 4) of a true path (N, 4, 4); the first pose is the identity."""
+    T_a_b = np.linalg.inv(T_world_sensor[:-1]) @ T_world_sensor[1:]
+    step = np.linalg.norm(T_a_b[:, :3, 3], axis=1)
+    count = len(T_a_b)
+    scale = 1.0 + config.scale_sigma * rng.standard_normal()
+    bias = config.heading_bias_deg * rng.standard_normal() * step / 100.0
+    root = np.sqrt(step / 100.0)[:, None]
+    tilt = config.tilt_walk_deg
+    turn_deg = root * rng.standard_normal((count, 3)) * (tilt, tilt, config.heading_walk_deg)
+    turn_deg[:, 2] += bias
+    T_a_b[:, :3, 3] *= scale
+    T_a_b[:, :3, 3] += root * config.position_walk_m * rng.standard_normal((count, 3))
+    T_a_b[:, :3, :3] = T_a_b[:, :3, :3] @ Rotation.from_rotvec(np.radians(turn_deg)).as_matrix()
+    T_odom_sensor = np.tile(np.eye(4), (count + 1, 1, 1))
+    for i in range(count):
+        T_odom_sensor[i + 1] = T_odom_sensor[i] @ T_a_b[i]
+    T_odom_sensor[1:, :3, 3] += config.jitter_m * rng.standard_normal((count, 3))
+    return T_odom_sensor

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = override(TrainConfig.from_yaml(args.config), parse_assignments(args.set))
         fit(config, args.data, args.out, resume=args.resume, device=args.device)
-    except LprError as error:
+    except (LprError, OSError) as error:  # OSError: no space, no permission
         print(f'train.py: {error}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 import math
 from pathlib import Path
+import re
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
@@ -15,6 +16,9 @@ import yaml
 from lpr_ros.core.errors import ConfigError
 
 T = TypeVar('T', bound='Config')
+
+# YAML 1.1 takes 1e-3 for text, as it has no point.
+EXPONENT = re.compile(r'[-+]?\d+[eE][-+]?\d+')
 
 
 def option(
@@ -104,7 +108,10 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
         key, equals, value = text.partition('=')
         if not (key and equals):
             raise ConfigError(f'expected KEY=VALUE, got {text!r}')
-        assignments[key] = yaml.safe_load(value)
+        try:
+            assignments[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f'{text!r}: the value cannot be read as YAML: {error}') from error
     return assignments
 
 
@@ -130,6 +137,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
             return float(value)
         except OverflowError as error:
             raise ConfigError(f'{where}: expected float, got an integer beyond it') from error
+    if hint is float and isinstance(value, str) and EXPONENT.fullmatch(value):
+        return float(value)
     if hint is Any or (type(value) is hint):
         return value
     raise ConfigError(f'{where}: expected {getattr(hint, "__name__", hint)}, got {value!r}')

@@ -27,6 +27,9 @@ class DataConfig(Config):
     validation_x: tuple[float, ...] = option((), 'kitti_bev, places: centres of held-out squares')
     validation_y: tuple[float, ...] = option((), 'the other coordinate of those centres')
     validation_half_m: float = option(45.0, 'half side of those squares', unit='m', low=0.0)
+    validation_runs: tuple[str, ...] = option(
+        (), 'kitti_bev, places: runs, or worlds of runs, that are held out whole'
+    )
     validation_gap: int = option(
         300, 'validation: a match must be this many scans older than its query', low=1
     )

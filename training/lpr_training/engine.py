@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 import torch
 from torch import Tensor
 
-from lpr_ros.core.errors import CloudError, ConfigError, LprError
-from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.errors import CloudError, LprError
 from lpr_ros.core.model.place_model import PlaceModel
-from lpr_ros.core.model.quantise import lifted, quantise
+from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import CloudBatch, collate
 from lpr_training.augment import augment_cloud, draw_batch_matrix
+from lpr_training.cloud_input import input_for
 from lpr_training.config import TrainConfig
 from lpr_training.datasets.tuples import Ragged
 from lpr_training.losses import build_loss
@@ -29,6 +29,10 @@ from lpr_training.training_data import TrainingData
 
 class TrainingError(LprError):
     """Training cannot go on; the message names the batch."""
+
+
+class DivergenceError(TrainingError):
+    """A loss or a gradient is not finite."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,8 @@ class Trainer:
         self._loss = build_loss(config.loss)
         self._data = data
         self._positives = [data.tuples.positives[i] for i in range(len(data.tuples))]
-        self._device = device
-        self._input = training_input(config)
+        self.device = device
+        self._input = input_for(data.places, config.model.input)
         self._processes = processes
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
@@ -90,12 +94,13 @@ class Trainer:
             )
         for number, batch in enumerate(batches):
             seed = np.random.SeedSequence([self.config.seed, epoch, number])
-            loss, statistics = self._step(batch, seed)
-            if not math.isfinite(loss):
-                raise TrainingError(
-                    f'loss is {loss} in epoch {epoch}, batch {number} '
+            try:
+                loss, statistics = self._step(batch, seed)
+            except DivergenceError as error:
+                raise DivergenceError(
+                    f'{error} in epoch {epoch}, batch {number} '
                     f'(places {batch[:4].tolist()}...); the last good checkpoint is kept'
-                )
+                ) from error
             yield Step(number, len(batches), len(batch), loss, statistics)
 
     def _step(
@@ -106,12 +111,13 @@ class Trainer:
         with torch.set_grad_enabled(not self.config.multistage):
             embeddings = [self._forward(chunk) for chunk in mine]
         values = [embedding.detach() for embedding in embeddings]
-        everyone = self._processes.gather(values, [len(c.counts) for c in chunks])
+        empty = torch.empty(0, self.model.out_dim, device=self.device)
+        everyone = self._processes.gather(values, [len(c.counts) for c in chunks], empty)
         everyone.requires_grad_()
         positives, negatives = self._masks(batch)
         loss, statistics = self._loss(everyone, positives, negatives)
         if not torch.isfinite(loss):
-            return float(loss.detach()), statistics
+            raise DivergenceError(f'loss is {float(loss.detach())}')
         loss.backward()
         self.optimiser.zero_grad(set_to_none=False)
         gradients = everyone.grad.split([len(c.counts) for c in chunks])
@@ -119,12 +125,19 @@ class Trainer:
             again = self.config.multistage
             (self._forward(mine[number]) if again else embeddings[number]).backward(gradient)
         self._processes.sum_gradients(self.model)
+        self._check_gradients()
         self.optimiser.step()
         return float(loss.detach()), statistics
 
+    def _check_gradients(self) -> None:
+        """Refuse a step that would make the weights, and the next checkpoint, useless."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+                raise DivergenceError(f'the gradient of {name} is not finite')
+
     def _forward(self, chunk: CloudBatch) -> Tensor:
         with torch.autocast(
-            self._device.type, torch.bfloat16, enabled=self.config.mixed_precision
+            self.device.type, torch.bfloat16, enabled=self.config.mixed_precision
         ):
             return self.model(chunk)
 
@@ -145,7 +158,7 @@ class Trainer:
                 self._cloud(int(i), np.random.default_rng(s), turn)
                 for i, s in zip(indices, seeds[start : start + size], strict=True)
             ]
-            chunks.append(collate(clouds).to(self._device))
+            chunks.append(collate(clouds).to(self.device))
         return chunks
 
     def _cloud(
@@ -162,7 +175,7 @@ class Trainer:
         # A place drawn twice is looked up once and spread over its two columns.
         places, column = np.unique(batch, return_inverse=True)
         masks = [
-            torch.from_numpy(_membership(places, rows)[column][:, column]).to(self._device)
+            torch.from_numpy(_membership(places, rows)[column][:, column]).to(self.device)
             for rows in (self._data.tuples.positives, self._data.tuples.non_negatives)
         ]
         return masks[0], ~masks[1]
@@ -174,14 +187,3 @@ def _membership(places: NDArray[np.int64], rows: Ragged) -> NDArray[np.bool_]:
     for row, place in enumerate(places):
         mask[row] = np.isin(places, rows[int(place)], assume_unique=True)
     return mask
-
-
-def training_input(config: TrainConfig) -> InputConfig:
-    """Return how the training clouds are quantised: bird's-eye counts are columns already."""
-    if config.data.source != 'kitti_bev':
-        return config.model.input
-    if config.model.input.quantizer != 'bev':
-        raise ConfigError(
-            f"source 'kitti_bev' needs the quantizer 'bev', got {config.model.input.quantizer!r}"
-        )
-    return lifted(config.model.input)

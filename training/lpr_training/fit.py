@@ -8,12 +8,13 @@ from tqdm import tqdm
 
 from lpr_ros.core.model.describer import Describer, choose_device
 from lpr_ros.core.model.place_model import PlaceModel
+from lpr_training.calibration_step import calibrate_weights
 from lpr_training.config import TrainConfig
-from lpr_training.engine import Step, Trainer, training_input
+from lpr_training.engine import Step, Trainer
 from lpr_training.processes import join_processes
 from lpr_training.run_folder import RunFolder
 from lpr_training.training_data import HeldOut, open_training_data
-from lpr_training.validation import held_out_recall
+from lpr_training.validation import check_revisits, match_held_out
 
 VALIDATION_STRIDE = 3
 
@@ -24,11 +25,15 @@ def fit(
     """Train, or go on where a run stopped; returns the folder with its history."""
     processes = join_processes()
     data = open_training_data(config.data, data_root)
+    if data.held_out is not None and config.validate_every:
+        check_revisits(data.held_out, VALIDATION_STRIDE)
     torch.manual_seed(config.seed)
     trainer = Trainer(
         config, PlaceModel(config.model), data, device=choose_device(device), processes=processes
     )
     folder = RunFolder(out, config)
+    if not resume:
+        folder.check_new()
     first = folder.resume(trainer) if resume else 0
     if processes.is_first:
         folder.start()
@@ -44,6 +49,9 @@ def fit(
                 folder.save(trainer, epoch, metrics)
             bar.update()
             bar.set_postfix_str(_summary(metrics, folder.best_recall))
+    if processes.is_first and data.held_out is not None:
+        calibrate_weights(folder.chosen_weights, data.held_out, device=device)
+    processes.leave()
     return folder
 
 
@@ -74,14 +82,8 @@ def _is_due(config: TrainConfig, epoch: int) -> bool:
 
 
 def _validate(trainer: Trainer, held_out: HeldOut) -> float:
-    return held_out_recall(
-        Describer(trainer.model),
-        held_out.places,
-        held_out.is_query,
-        input_config=training_input(trainer.config),
-        gap=trainer.config.data.validation_gap,
-        stride=VALIDATION_STRIDE,
-    )
+    describer = Describer(trainer.model, device=trainer.device.type)
+    return match_held_out(describer, held_out, stride=VALIDATION_STRIDE).recall()
 
 
 def _summary(metrics: dict[str, float], best: float) -> str:

@@ -38,14 +38,17 @@ class Processes:
         """Return this process's items."""
         return items[self.rank :: self.size]
 
-    def gather(self, embeddings: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-        """Return the embeddings of all chunks, in order; `counts` are the clouds per chunk."""
+    def gather(
+        self, embeddings: Sequence[Tensor], counts: Sequence[int], empty: Tensor
+    ) -> Tensor:
+        """Return the embeddings of all chunks, in order.
+
+        `counts` are the clouds per chunk; `empty` (0, D) gives width, type and device to a
+        process that has no chunk.
+        """
         if self.size == 1:
             return torch.cat(list(embeddings))
-        width = torch.tensor(embeddings[0].shape[1] if embeddings else 0)
-        dist.all_reduce(width, dist.ReduceOp.MAX)
-        like = embeddings[0] if embeddings else torch.empty(0)
-        whole = like.new_zeros(sum(counts), int(width))
+        whole = empty.new_zeros(sum(counts), empty.shape[1])
         for part, own in zip(self.share(whole.split(list(counts))), embeddings, strict=True):
             part.copy_(own)
         dist.all_reduce(whole)
@@ -65,6 +68,12 @@ class Processes:
                 buffer /= self.size
 
 
+    def leave(self) -> None:
+        """Part from the other processes, at the end of a run."""
+        if self.size > 1:
+            dist.destroy_process_group()
+
+
 ALONE = Processes(rank=0, size=1)
 
 
@@ -72,5 +81,9 @@ def join_processes() -> Processes:
     """Join the processes torchrun started, or be alone."""
     if 'WORLD_SIZE' not in os.environ:
         return ALONE
-    dist.init_process_group('nccl' if torch.cuda.is_available() else 'gloo')
+    has_cuda = torch.cuda.is_available()
+    if has_cuda:
+        torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', '0')))
+    if not dist.is_initialized():
+        dist.init_process_group('nccl' if has_cuda else 'gloo')
     return Processes(dist.get_rank(), dist.get_world_size())

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 import subprocess
 import sys
+import time
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ STATE = 'state.pt'
 LAST = 'last.safetensors'
 BEST = 'best.safetensors'
 METRICS = 'metrics.csv'
+DRAW_EVERY_S = 60.0  # drawing the curves takes a second
 CURVES = ('loss', 'recall_at_1', 'validation_recall', 'learning_rate')
 
 
@@ -33,11 +35,26 @@ class RunFolder:
         self._config = config
         self.history: list[dict[str, float]] = []
         self.best_recall = float('-inf')
-        self._board = SummaryWriter(str(self.path / 'tensorboard'))
+        self._board: SummaryWriter | None = None
+        self._drawn_at = time.monotonic()
+
+    @property
+    def chosen_weights(self) -> Path:
+        """The weights that validation chose, else the last ones."""
+        best = self.path / BEST
+        return best if best.exists() else self.path / LAST
+
+    def check_new(self) -> None:
+        """Refuse a folder that holds a run: training there would overwrite it."""
+        if (self.path / STATE).exists():
+            raise CheckpointError(
+                f'{self.path}: holds a run already; go on with --resume, or choose another folder'
+            )
 
     def start(self) -> None:
         """Write the configuration and where it came from."""
         self.path.mkdir(parents=True, exist_ok=True)
+        self._board = SummaryWriter(str(self.path / 'tensorboard'))
         with whole_file(self.path / 'config.yaml') as partial:
             partial.write_text(yaml.safe_dump(self._config.to_dict(), sort_keys=False))
         about = {'command': ' '.join(sys.argv), 'commit': commit(), 'torch': torch.__version__}
@@ -45,7 +62,10 @@ class RunFolder:
             partial.write_text(json.dumps(about, indent=1))
 
     def save(self, trainer: Trainer, epoch: int, metrics: dict[str, float]) -> None:
-        """Record an epoch: metrics, resumable state, last and best weights."""
+        """Record an epoch: weights, metrics, and last the state, which is what counts.
+
+        A kill before the state is written leaves the epoch to be trained again, the same way.
+        """
         self.history.append({'epoch': epoch, **metrics})
         is_best = metrics.get('validation_recall', float('-inf')) > self.best_recall
         if is_best:
@@ -58,15 +78,18 @@ class RunFolder:
             'best_recall': self.best_recall,
             'config': json.dumps(self._config.to_dict()),
         }
-        with whole_file(self.path / STATE) as partial:
-            torch.save(state, partial)
-        self._write_metrics()
-        self._write_curves()
         checkpoint = from_model(
             trainer.model, provenance=self._provenance(metrics), licence=self._config.licence
         )
         for name in (LAST, *([BEST] if is_best else [])):
             save_checkpoint(self.path / name, checkpoint)
+        self._write_metrics()
+        is_last = epoch + 1 == self._config.epochs
+        if is_last or time.monotonic() - self._drawn_at > DRAW_EVERY_S:
+            self._write_curves()
+        # Through a stream, so that a full disk is an OSError that names itself.
+        with whole_file(self.path / STATE) as partial, partial.open('wb') as stream:
+            torch.save(state, stream)
 
     def resume(self, trainer: Trainer) -> int:
         """Restore the last saved epoch and return the next one."""
@@ -74,7 +97,8 @@ class RunFolder:
         if not path.exists():
             raise CheckpointError(f'{path}: nothing to resume; expected the state of a run')
         state = torch.load(path, map_location='cpu', weights_only=True)
-        saved = json.loads(state['config'])
+        # Read through the configuration: a key it did not have yet takes its default.
+        saved = TrainConfig.from_dict(json.loads(state['config'])).to_dict()
         changed = _differences(saved, self._config.to_dict())
         if changed:
             raise CheckpointError(f'{path}: made with another configuration: {"; ".join(changed)}')
@@ -99,7 +123,8 @@ class RunFolder:
             writer = csv.DictWriter(stream, columns)
             writer.writeheader()
             writer.writerows(self.history)
-
+        if self._board is None:
+            return
         for name, value in self.history[-1].items():
             self._board.add_scalar(name, value, int(self.history[-1]['epoch']))
         self._board.flush()
@@ -113,6 +138,7 @@ class RunFolder:
                 panels[name.replace('_', ' ')] = {name: series}
         with whole_file(self.path / 'curves.png') as partial:
             plot_history(panels).savefig(partial, format='png')
+        self._drawn_at = time.monotonic()
 
 
 def _differences(old: Any, new: Any, where: str = '') -> list[str]:

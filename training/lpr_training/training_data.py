@@ -20,6 +20,7 @@ class HeldOut:
 
     places: PlaceDataset
     is_query: NDArray[np.bool_]  # those that are not trained on
+    gap: int  # a match must be this many places older than its query
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +42,10 @@ def open_training_data(config: DataConfig, root: Path) -> TrainingData:
 
 def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     """Split by held-out squares; tuples by distance in x-y within one world."""
-    options = {'sequences': config.runs or None} if config.source == 'kitti_bev' else {}
-    dataset = make_dataset(config.source, root, **options)
+    keyword = 'sequences' if config.source == 'kitti_bev' else 'runs'
+    dataset = make_dataset(config.source, root, **{keyword: config.runs or None})
     held_out = _in_squares(dataset.positions[:, :2], config)
+    held_out |= _in_runs(dataset.runs, config.validation_runs)
     kept = np.flatnonzero(spaced(dataset, config.spacing_m) & ~held_out)
     places = Subset(dataset, kept)
     positions = dataset.positions[kept, :2]
@@ -51,7 +53,8 @@ def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     tuples = make_tuples(
         apart_by_world(positions, places.runs), config.positive_m, config.non_negative_m
     )
-    return TrainingData(places, tuples, HeldOut(dataset, held_out) if held_out.any() else None)
+    chooses = HeldOut(dataset, held_out, config.validation_gap) if held_out.any() else None
+    return TrainingData(places, tuples, chooses)
 
 
 def _in_squares(positions_xy: NDArray[np.float64], config: DataConfig) -> NDArray[np.bool_]:
@@ -62,6 +65,19 @@ def _in_squares(positions_xy: NDArray[np.float64], config: DataConfig) -> NDArra
     return inside
 
 
+def _in_runs(runs: tuple[str, ...], chosen: tuple[str, ...]) -> NDArray[np.bool_]:
+    known = {name for run in runs for name in (run, world_of(run))}
+    unknown = sorted(set(chosen) - known)
+    if unknown:
+        raise DatasetError(f'validation_runs: no run {unknown[0]!r} among {sorted(known)}')
+    return np.array([run in chosen or world_of(run) in chosen for run in runs], dtype=bool)
+
+
+def world_of(run: str) -> str:
+    """Return the world a run drives through: its name up to the first slash."""
+    return run.partition('/')[0]
+
+
 def apart_by_world(
     positions_xy: NDArray[np.float64], runs: tuple[str, ...]
 ) -> NDArray[np.float64]:
@@ -69,7 +85,7 @@ def apart_by_world(
 
     Runs whose names agree up to the first slash are one world: `city_3/day_1`, `city_3/day_2`.
     """
-    worlds = np.unique([run.partition('/')[0] for run in runs], return_inverse=True)[1]
+    worlds = np.unique([world_of(run) for run in runs], return_inverse=True)[1]
     span = float(np.ptp(positions_xy, axis=0).max()) if len(positions_xy) else 0.0
     return positions_xy + np.stack([worlds * (2.0 * span + 1e4), np.zeros(len(worlds))], axis=1)
 
@@ -91,12 +107,14 @@ def spaced(dataset: PlaceDataset, spacing_m: float) -> NDArray[np.bool_]:
 def _oxford(config: DataConfig, root: Path) -> TrainingData:
     kind = config.source.removeprefix('oxford_')
     places = oxford_sets.training_dataset(root, kind)
-    return TrainingData(places, oxford_sets.training_tuples(places, kind), None)
+    tuples = make_tuples(places.positions[:, :2], config.positive_m, config.non_negative_m)
+    return TrainingData(places, tuples, None)
 
 
 def _wild_places(config: DataConfig, root: Path) -> TrainingData:
     places = wild_places_sets.training_dataset(root)
-    return TrainingData(places, wild_places_sets.training_tuples(places), None)
+    tuples = wild_places_sets.training_tuples(places, config.positive_m, config.non_negative_m)
+    return TrainingData(places, tuples, None)
 
 
 SOURCES: dict[str, Callable[[DataConfig, Path], TrainingData]] = {

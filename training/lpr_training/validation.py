@@ -1,73 +1,75 @@
-"""Recall on held-out places during training; the same code that evaluates."""
+"""Held-out places: the recall that chooses the model, and the matches that calibrate it."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.model.describer import Describer
-from lpr_ros.core.model.quantise import quantise
-from lpr_training.augment import yaw_matrix
-from lpr_training.datasets.base import PlaceDataset
-from lpr_training.protocols.retrieval import nearest_before
+from lpr_training.calibration import SAME_PLACE_M
+from lpr_training.describing import describe_places
+from lpr_training.protocols.retrieval import ground_distance, nearest_before
+from lpr_training.protocols.sequence import distance_to_past
+from lpr_training.training_data import HeldOut, apart_by_world
 
 
-def describe_places(
+@dataclass(frozen=True, eq=False)
+class HeldOutMatches:
+    """The nearest older match of every held-out place that has any older place."""
+
+    distances: NDArray[np.float64]  # (Q,), of descriptors
+    is_same: NDArray[np.bool_]  # (Q,), the match lies within the radius
+    is_revisit: NDArray[np.bool_]  # (Q,), some older place does
+
+    def recall(self) -> float:
+        """Return the share of the revisits that are matched right, NaN without a revisit."""
+        revisits = int(self.is_revisit.sum())
+        return int(self.is_same.sum()) / revisits if revisits else float('nan')
+
+
+def match_held_out(
     describer: Describer,
-    places: PlaceDataset,
-    indices: Sequence[int],
+    held_out: HeldOut,
     *,
-    input_config: InputConfig,
-    yaw_seed: int | None = None,
+    stride: int = 1,
+    radius_m: float = SAME_PLACE_M,
+    yaw_seed: int = 0,
     batch: int = 16,
     progress: bool = False,
-) -> NDArray[np.float32]:
-    """Return (n, D) descriptors; with a seed every cloud is first turned by a random yaw."""
-    rng = np.random.default_rng(yaw_seed)
-    described: list[NDArray[np.float32]] = []
-    clouds: list[NDArray[np.generic]] = []
-    bar = tqdm(indices, desc='describe', unit='cloud', disable=not progress, mininterval=1.0)
-    for index in bar:
-        points = places.points(int(index))
-        if yaw_seed is not None:
-            points = points @ yaw_matrix(rng.uniform(-np.pi, np.pi)).T
-        clouds.append(quantise(points, input_config))
-        if len(clouds) == batch:
-            described.append(describer.describe_quantised(clouds))
-            clouds = []
-    if clouds:
-        described.append(describer.describe_quantised(clouds))
-    return np.concatenate(described)
+) -> HeldOutMatches:
+    """Match held-out places to all places at least the gap older, every cloud turned at random.
 
-
-def held_out_recall(
-    describer: Describer,
-    places: PlaceDataset,
-    is_query: NDArray[np.bool_],
-    *,
-    input_config: InputConfig,
-    gap: int,
-    stride: int,
-    radius_m: float = 5.0,
-    yaw_seed: int = 0,
-) -> float:
-    """Return recall@1 of held-out scans against all scans at least `gap` older, all turned.
-
-    Every `stride`-th scan takes part. Training scans are in the database as distractors.
+    Every `stride`-th place takes part. Training places are in the database as distractors.
     """
-    indices = np.arange(0, len(places), stride)
+    indices, positions, ends = _older_places(held_out, stride)
     descriptors = describe_places(
-        describer, places, indices, input_config=input_config, yaw_seed=yaw_seed
+        describer, held_out.places, indices, yaw_seed=yaw_seed, batch=batch, progress=progress
     )
-    limits = np.clip((indices - gap) // stride + 1, 0, None)
-    positions = places.positions[indices, :2]
-    right = total = 0
-    ranked, _ = nearest_before(descriptors, limits)
-    for row in np.flatnonzero(is_query[indices] & (limits > 0)):
-        apart = np.linalg.norm(positions[: limits[row]] - positions[row], axis=1)
-        if (apart <= radius_m).any():
-            total += 1
-            right += int(apart[ranked[row]] <= radius_m)
-    return right / total if total else float('nan')
+    matches, distances = nearest_before(descriptors, ends)
+    asks = np.flatnonzero(held_out.is_query[indices] & (ends > 0))
+    apart = ground_distance(positions[asks], positions[matches[asks]])
+    nearest_past = distance_to_past(positions, ends)[asks]
+    return HeldOutMatches(distances[asks], apart <= radius_m, nearest_past <= radius_m)
+
+
+def check_revisits(held_out: HeldOut, stride: int, radius_m: float = SAME_PLACE_M) -> None:
+    """Refuse held-out places that cannot choose a model, before hours are spent."""
+    indices, positions, ends = _older_places(held_out, stride)
+    is_revisit = distance_to_past(positions, ends) <= radius_m
+    if not (is_revisit & held_out.is_query[indices]).any():
+        raise DatasetError(
+            f'no held-out place is revisited: of {int(held_out.is_query.sum())} none has one at '
+            f'least {held_out.gap} places older within {radius_m} m; choose others, or none'
+        )
+
+
+def _older_places(
+    held_out: HeldOut, stride: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return which places take part, where they are, and how many are old enough for each."""
+    places = held_out.places
+    indices = np.arange(0, len(places), stride)
+    worlds = tuple(places.runs[i] for i in indices)
+    ends = np.clip((indices - held_out.gap) // stride + 1, 0, None)
+    return indices, apart_by_world(places.positions[indices, :2], worlds), ends

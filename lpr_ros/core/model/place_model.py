@@ -23,13 +23,19 @@ class PlaceModel(nn.Module):
 
     def forward(self, batch: CloudBatch) -> Tensor:
         """Return one descriptor per cloud."""
-        if self.config.backbone.quarter_turns:
-            features, counts = self.backbone(with_quarter_turns(batch))
-            counts = [sum(counts[i : i + 4]) for i in range(0, len(counts), 4)]
-        else:
-            features, counts = self.backbone(batch)
-        descriptors: Tensor = self.pooling(features.float(), counts)
+        features, counts = self.features(batch)
+        # Mixed precision ends here: descriptors are compared by distances of a few percent.
+        with torch.autocast(features.device.type, enabled=False):
+            descriptors: Tensor = self.pooling(features.float(), counts)
         return descriptors
+
+    def features(self, batch: CloudBatch) -> tuple[Tensor, list[int]]:
+        """Return the features (sum N, D) that are pooled, and how many each cloud has."""
+        if not self.config.backbone.quarter_turns:
+            features, counts = self.backbone(batch)
+            return features, counts
+        features, counts = self.backbone(with_quarter_turns(batch))
+        return features, [sum(counts[i : i + 4]) for i in range(0, len(counts), 4)]
 
 
 def with_quarter_turns(batch: CloudBatch) -> CloudBatch:

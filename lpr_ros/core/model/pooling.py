@@ -42,12 +42,7 @@ class WhitenedSecondOrderPooling(Pooling):
 
     def forward(self, features: Tensor, counts: Sequence[int]) -> Tensor:
         """Return vec(Z) / sigma, row-major over (channels, clusters)."""
-        z = whiten(
-            self.second_order(features, counts),
-            gradient=self._config.gradient,
-            shrinkage=self._config.shrinkage,
-        )
-        return z.flatten(1) / self._config.sigma
+        return self.whiten(self.second_order(features, counts)).flatten(1) / self._config.sigma
 
     def second_order(self, features: Tensor, counts: Sequence[int]) -> Tensor:
         """Return (B, C, M): column m is the mean of the projected features under cluster m."""
@@ -56,6 +51,10 @@ class WhitenedSecondOrderPooling(Pooling):
         return torch.stack([
             f.T @ s.softmax(dim=0) for f, s in zip(projected, scores, strict=True)
         ])
+
+    def whiten(self, x: Tensor) -> Tensor:
+        """Return Z (B, C, M) of the second-order matrices, as configured."""
+        return whiten(x, gradient=self._config.gradient, shrinkage=self._config.shrinkage)
 
 
 class GeneralisedMeanPooling(Pooling):

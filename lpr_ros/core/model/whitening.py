@@ -25,13 +25,7 @@ def whiten(x: Tensor, *, gradient: str = 'svdpi', shrinkage: bool = True) -> Ten
     """
     if gradient not in GRADIENTS:
         raise ValueError(f'gradient {gradient!r} is not one of {list(GRADIENTS)}')
-    wide = x.to(torch.float64)
-    centred = wide - wide.mean(dim=2, keepdim=True)
-    rho, isotropic = _shrinkage(centred)
-    if not shrinkage:
-        rho = torch.zeros_like(rho)
-    a = rho * isotropic
-    b = (1.0 - rho) / x.shape[2]
+    centred, a, b = _regularised(x, shrinkage)
     if gradient == 'eigh':
         whitened = _whiten_by_autograd(centred, a, b)
     else:
@@ -39,6 +33,25 @@ def whiten(x: Tensor, *, gradient: str = 'svdpi', shrinkage: bool = True) -> Ten
         whitened = _InverseRoot.apply(  # type: ignore[no-untyped-call]
             centred, a + EPSILON, b, iterations)
     return whitened.to(x.dtype)
+
+
+def covariances(x: Tensor, *, shrinkage: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the sample, shrunk and decomposed covariance (B, C, C) of each (B, C, M) matrix."""
+    centred, a, b = _regularised(x, shrinkage)
+    outer = centred @ centred.mT
+    identity = torch.eye(x.shape[1], dtype=outer.dtype, device=outer.device)
+    shrunk = a[:, None, None] * identity + b[:, None, None] * outer
+    return outer / x.shape[2], shrunk, shrunk + EPSILON * identity
+
+
+def _regularised(x: Tensor, shrinkage: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the centred matrix X in float64, and a, b of its covariance a I + b X X'."""
+    wide = x.to(torch.float64)
+    centred = wide - wide.mean(dim=2, keepdim=True)
+    rho, isotropic = _shrinkage(centred)
+    if not shrinkage:
+        rho = torch.zeros_like(rho)
+    return centred, rho * isotropic, (1.0 - rho) / x.shape[2]
 
 
 def _shrinkage(centred: Tensor) -> tuple[Tensor, Tensor]:

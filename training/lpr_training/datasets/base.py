@@ -13,6 +13,9 @@ from lpr_training.datasets.records import Place
 
 OnBad = Callable[[DatasetError], None]
 
+# What the points of a dataset are: metres, scaled into [-1, 1], or lifted bird's-eye counts.
+METRES, UNIT_CUBE, COLUMNS = 'metres', 'unit cube', 'columns'
+
 
 @dataclass(frozen=True, eq=False)
 class PlaceTable:
@@ -49,6 +52,8 @@ class PlaceDataset(ABC):
 
     The columns of the table are read on opening, the points of a place by `dataset[i]`.
     """
+
+    clouds: str = METRES
 
     def __init__(self, table: PlaceTable):
         self.T_world_sensor = table.T_world_sensor
@@ -112,6 +117,7 @@ class Subset(PlaceDataset):
                 tuple(dataset.names[i] for i in indices),
             )
         )
+        self.clouds = dataset.clouds
         self._dataset = dataset
         self._indices = indices
 
@@ -124,6 +130,10 @@ class Joined(PlaceDataset):
     """Several datasets one after the other."""
 
     def __init__(self, datasets: Sequence[PlaceDataset]):
+        kinds = {d.clouds for d in datasets}
+        if len(kinds) != 1:
+            raise DatasetError(f'expected datasets of one kind of cloud, got {sorted(kinds)}')
+        self.clouds = kinds.pop()
         super().__init__(
             PlaceTable.join(
                 [PlaceTable(d.T_world_sensor, d.stamps_ns, d.runs, d.names) for d in datasets]

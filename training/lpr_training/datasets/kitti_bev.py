@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.datasets.base import PlaceDataset, PlaceTable
+from lpr_training.datasets.base import COLUMNS, PlaceDataset, PlaceTable
 from lpr_training.datasets.packed import NpzFile, find_npz
 
 PIXEL_M = 0.4
@@ -21,6 +21,8 @@ PREFIX = 'kitti_bev_'
 
 class KittiBevDataset(PlaceDataset):
     """Sequences of bird's-eye counts, each a run; x forward, y left, metres."""
+
+    clouds = COLUMNS
 
     def __init__(self, root: Path, *, sequences: Sequence[str] | None = None):
         self._files = {

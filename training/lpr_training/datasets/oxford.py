@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
-from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
+from lpr_training.datasets.base import UNIT_CUBE, PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.records import PosedCloud
 from lpr_training.datasets.tables import Table, write_table
@@ -62,6 +62,7 @@ INHOUSE = Layout(
 class BenchmarkDataset(PlaceDataset):
     """One part of some runs of a benchmark_datasets folder, runs in alphabetical order."""
 
+    clouds = UNIT_CUBE
     layout: Layout
 
     def __init__(

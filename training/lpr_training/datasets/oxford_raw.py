@@ -22,7 +22,7 @@ from lpr_ros.core.geometry import (
     pose_from_euler,
     rotation_angle_rad,
 )
-from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
+from lpr_training.datasets.base import UNIT_CUBE, PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.raw_clouds import read_raw
 from lpr_training.datasets.submaps import normalise, remove_ground
 from lpr_training.datasets.tables import Table
@@ -49,6 +49,8 @@ DEFAULT_CONFIG = SubmapConfig()
 
 class OxfordRawDataset(PlaceDataset):
     """Submaps of raw runs; making one reads some hundred scans (about a second)."""
+
+    clouds = UNIT_CUBE
 
     def __init__(
         self,

@@ -59,6 +59,18 @@ def is_test_place(benchmark: str, positions_xy: NDArray[np.float64]) -> NDArray[
     return in_regions(positions_xy, REGIONS[benchmark])
 
 
+def present(root: Path) -> list[str]:
+    """Return the benchmarks that have evaluation runs under the root."""
+    inhouse = list_runs(root, INHOUSE)
+    return [
+        name
+        for name in REGIONS
+        if (name == 'oxford' and list_runs(root))
+        or (len(inhouse) == 15 and name in INHOUSE_RUNS)
+        or any(run.startswith(name) for run in inhouse)
+    ]
+
+
 def evaluation_dataset(root: Path, benchmark: str) -> PlaceDataset:
     """Open the evaluation runs of oxford, university, residential or business."""
     if benchmark not in REGIONS:

@@ -38,9 +38,10 @@ class NpzFile:
 
 
 def find_npz(root: Path, prefix: str, runs: Sequence[str] | None) -> dict[str, Path]:
-    """Return run -> ROOT/<prefix><run>.npz, of the given runs or of all that are there."""
+    """Return run -> ROOT/<prefix><run>.npz, of the given runs or of all; ROOT may be one file."""
     root = Path(root)
-    found = {path.stem.removeprefix(prefix): path for path in sorted(root.glob(f'{prefix}*.npz'))}
+    paths = [root] if root.is_file() else sorted(root.glob(f'{prefix}*.npz'))
+    found = {path.stem.removeprefix(prefix): path for path in paths}
     missing = sorted(set(runs or ()) - set(found))
     if not found or missing:
         raise DatasetError(

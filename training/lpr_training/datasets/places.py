@@ -1,7 +1,8 @@
 """The layout that convert.py makes of a user's recording.
 
 ROOT/<run>/places.csv (stamp_ns,x,y,z,qx,qy,qz,qw: the pose of the sensor in the world) and
-ROOT/<run>/clouds/<stamp_ns>.npy, float32 (N, 3), metres, sensor frame.
+ROOT/<run>/clouds/<stamp_ns>.npy, float32 (N, 3), metres, sensor frame. A run may lie one folder
+deeper: ROOT/<world>/<day> is the run `<world>/<day>`, and runs of one world share its frame.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +33,8 @@ class PlacesDataset(PlaceDataset):
 
     def __init__(self, root: Path, *, runs: Sequence[str] | None = None):
         self._root = Path(root)
-        found = sorted(path.parent.name for path in self._root.glob(f'*/{TABLE}'))
+        tables = [*self._root.glob(f'*/{TABLE}'), *self._root.glob(f'*/*/{TABLE}')]
+        found = sorted(path.parent.relative_to(self._root).as_posix() for path in tables)
         missing = sorted(set(runs or ()) - set(found))
         if not found or missing:
             raise DatasetError(

@@ -126,6 +126,15 @@ def _stamp_ns(where: Path, name: str) -> int:
         raise DatasetError(f'{where}: clouds are named by their time: {error}') from error
 
 
+def present(root: Path) -> list[str]:
+    """Return the sequences that have a folder under the root, in either layout."""
+    return [
+        s
+        for s in SEQUENCES
+        if (Path(root) / SITES[s[0]] / s).is_dir() or (Path(root) / s).is_dir()
+    ]
+
+
 def write_wild_places(
     root: Path, layout: str, sequence: str, clouds: Iterable[PosedCloud]
 ) -> None:

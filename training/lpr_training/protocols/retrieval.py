@@ -1,11 +1,18 @@
 """Exact nearest neighbours of descriptors, and which of them are true ones on the ground."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+
+Ranking: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]  # indices, distances
+# (queries, database, k) -> the nearest, (Q, at most k)
+Search: TypeAlias = Callable[[NDArray[np.floating], NDArray[np.floating], int], Ranking]
+# (descriptors, ends) -> the nearest among 0..ends[q] of every row, (N,)
+SearchBefore: TypeAlias = Callable[[NDArray[np.floating], NDArray[np.integer]], Ranking]
 
 # Bytes of float64 temporaries per chunk of queries.
 CHUNK_BYTES = 64 * 2**20

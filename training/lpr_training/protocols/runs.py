@@ -19,7 +19,7 @@ from lpr_training.metrics import (
     recall_curve,
 )
 from lpr_training.protocols.results import Result
-from lpr_training.protocols.retrieval import nearest, true_hits
+from lpr_training.protocols.retrieval import Search, nearest, true_hits
 
 OXFORD_RADIUS_M = 25.0
 WILD_PLACES_RADIUS_M = 3.0
@@ -32,7 +32,7 @@ class Run:
     """One drive: all of it is database, the marked part asks."""
 
     name: str
-    descriptors: NDArray[np.floating]  # (N, D)
+    descriptors: NDArray[np.floating]  # (N, D), or what the search takes
     positions: NDArray[np.floating]  # (N, 2 or more), metres, one frame for all runs
     is_query: NDArray[np.bool_]  # (N,)
 
@@ -85,11 +85,13 @@ def evaluate_wild_places_inter(runs: Sequence[Run]) -> RunsResult:
     return evaluate_runs(runs, WILD_PLACES_RADIUS_M)
 
 
-def evaluate_runs(runs: Sequence[Run], radius_m: float) -> RunsResult:
+def evaluate_runs(
+    runs: Sequence[Run], radius_m: float, search: Search = nearest
+) -> RunsResult:
     """Search every run with the queries of every other run and average over the pairs."""
     if len(runs) < 2:
         raise DatasetError(f'at least two runs are needed, got {[run.name for run in runs]}')
-    results = [evaluate_pair(a, b, radius_m) for a, b in permutations(runs, 2)]
+    results = [evaluate_pair(a, b, radius_m, search) for a, b in permutations(runs, 2)]
     used = [result for result in results if result.queries > 0]
     if not used:
         raise DatasetError(f'no query has a true neighbour within {radius_m} m in another run')
@@ -110,9 +112,11 @@ def evaluate_runs(runs: Sequence[Run], radius_m: float) -> RunsResult:
     )
 
 
-def evaluate_pair(database: Run, query: Run, radius_m: float) -> PairResult:
+def evaluate_pair(
+    database: Run, query: Run, radius_m: float, search: Search = nearest
+) -> PairResult:
     """Search one run with the queries of another."""
-    ranked, _ = nearest(query.descriptors[query.is_query], database.descriptors, CANDIDATES)
+    ranked, _ = search(query.descriptors[query.is_query], database.descriptors, CANDIDATES)
     query_xy = query.positions[query.is_query]
     hits, true_counts = true_hits(ranked, query_xy, database.positions, radius_m)
     known = true_counts > 0

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lpr_training.metrics import Detections, count_detections, sweep_detections
 from lpr_training.protocols.results import Result
-from lpr_training.protocols.retrieval import ground_distance, nearest_before
+from lpr_training.protocols.retrieval import SearchBefore, ground_distance, nearest_before
 from lpr_training.protocols.sequence import distance_to_past, exclude_recent
 
 RADIUS_M = 3.0
@@ -37,6 +37,7 @@ def evaluate_wild_places_intra(
     official_window: bool = False,
     radius_m: float = RADIUS_M,
     window_s: float = WINDOW_S,
+    search: SearchBefore = nearest_before,
 ) -> IntraResult:
     """Evaluate one sequence in time order; a match is right nearer than the radius (strictly).
 
@@ -47,7 +48,7 @@ def evaluate_wild_places_intra(
     is_query = ends > 0
     if official_window:
         ends = np.where(is_query, np.minimum(ends + 1, np.arange(len(ends))), 0)
-    matches, distances = nearest_before(descriptors, ends)
+    matches, distances = search(descriptors, ends)
     matches, distances = matches[is_query], distances[is_query]
     is_correct = ground_distance(positions[is_query], positions[matches]) < radius_m
     is_revisit = distance_to_past(positions, ends)[is_query] < radius_m

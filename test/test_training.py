@@ -198,9 +198,10 @@ def assert_gradients_close(ours, theirs):
         torch.testing.assert_close(ours[name], gradient, rtol=1e-5, atol=1e-5 * largest)
 
 
+@pytest.mark.parametrize('multistage', ['true', 'false'])
 @pytest.mark.parametrize('loss', ['truncated_smooth_ap', 'batch_hard_triplet', 'lazy_quadruplet'])
-def test_gradient_in_stages_is_that_of_plain_backpropagation(oxford, loss):
-    changes = (f'loss.name={loss}', 'model.pooling.gradient=exact')
+def test_gradient_in_stages_is_that_of_plain_backpropagation(oxford, loss, multistage):
+    changes = (f'loss.name={loss}', 'model.pooling.gradient=exact', f'multistage={multistage}')
     staged = gradients_of(trainer_of(oxford, *changes))
     plain = trainer_of(oxford, *changes)
     plain.model.train()

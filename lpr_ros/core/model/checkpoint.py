@@ -78,6 +78,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     try:
         tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
         save_file(tensors, aside, metadata=metadata)
+        aside.chmod(0o644)  # safetensors writes 0600, which no other user's node can read
         with open(aside, 'rb') as written:
             os.fsync(written.fileno())
         os.replace(aside, path)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,10 +32,9 @@ class Level:
     @classmethod
     def of(cls, batch: CloudBatch) -> 'Level':
         """Return the finest level: the sorted unique voxels of a batch."""
-        counts = torch.tensor(batch.counts)
-        clouds = torch.arange(len(counts)).repeat_interleave(counts, output_size=len(batch.sites))
+        clouds = torch.from_numpy(np.repeat(np.arange(len(batch.counts)), batch.counts))
         clouds = clouds.to(batch.sites.device, non_blocking=True)
-        return cls(torch.unique(key_ops.pack(batch.sites, clouds)), len(counts))
+        return cls(torch.unique(key_ops.pack(batch.sites, clouds)), len(batch.counts))
 
     def neighbours(self, kernel_size: int) -> NeighbourMap:
         """Return the pairs of an odd kernel at this level."""

@@ -25,6 +25,8 @@ from lpr_ros.core.sparse import CloudBatch, collate, torch_backend
 
 MODES = ('forward', 'forward+backward')
 BATCHES = (1, 8)
+# The idle threads of one library spin for a while and would slow whatever runs next.
+SETTLE_S = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,7 @@ def interleaved_medians_ms(
     times: dict[str, list[float]] = {name: [] for name in actions}
     for round_number in range(repeats + 2):
         for name, action in actions.items():
+            time.sleep(SETTLE_S)
             started = time.perf_counter()
             action()
             if round_number >= 2:

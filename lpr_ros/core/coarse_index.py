@@ -80,7 +80,7 @@ class CoarseIndex:
         """Bytes of codes, numbers, centres and projection."""
         per_row = self._index.code_size + 8
         centres = self._index.nlist * self._index.d * 4
-        return len(self) * per_row + centres + self._projection.nbytes
+        return int(len(self) * per_row + centres + self._projection.nbytes)
 
     def add(self, rows: NDArray[np.float32]) -> None:
         """Add (N, D) descriptors."""

@@ -102,6 +102,7 @@ class PlaceDatabase:
             ),
             [keyframe.session],
         )
+        self._index.build_if_due()
 
     def place(self, keyframe_id: int) -> Place:
         """Return where a keyframe stands in its drive, without unpacking its cloud."""
@@ -142,6 +143,7 @@ class PlaceDatabase:
             database = cls(config, header.dim, fingerprint=fingerprint, calibration=calibration)
             for batch in reader.batches():
                 database._extend(batch, list(header.sessions))
+        database._index.build_if_due()
         return database
 
     def merge(self, other: 'PlaceDatabase') -> int:
@@ -159,6 +161,7 @@ class PlaceDatabase:
         names = [_free_name(name, taken) for name in other.sessions]
         for batch in other._batches(len(other)):
             self._extend(batch, names)
+        self._index.build_if_due()
         return offset
 
     def memory_bytes(self) -> int:

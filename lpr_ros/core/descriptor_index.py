@@ -73,12 +73,20 @@ class DescriptorIndex:
         return self.rows.row_bytes + 4 * code_bytes(dim, self._codes)
 
     def extend(self, rows: NDArray[np.float32]) -> None:
-        """Add (M, D) descriptors; where a new index is due, start to build it."""
+        """Add (M, D) descriptors."""
         with self._lock:
             if self._coarse is not None:
                 self._coarse.add(rows)
             self.rows.extend(rows)
-        if self._is_build_due():
+
+    def build_if_due(self) -> None:
+        """Start to build a new index in the background, where there are enough new rows."""
+        is_building = self._builder is not None and self._builder.is_alive()
+        is_due = (
+            self.rows.nbytes > self._exact_bytes
+            and len(self.rows) >= REBUILD_GROWTH * self._built_for
+        )
+        if is_due and not is_building and not self._closed.is_set():
             self._built_for = len(self.rows)
             self._builder = threading.Thread(target=self._build, name='lpr-index', daemon=True)
             self._builder.start()
@@ -125,15 +133,6 @@ class DescriptorIndex:
         """Give up a build under way."""
         self._closed.set()
         self.wait()
-
-    def _is_build_due(self) -> bool:
-        is_building = self._builder is not None and self._builder.is_alive()
-        return (
-            self.rows.nbytes > self._exact_bytes
-            and len(self.rows) >= REBUILD_GROWTH * self._built_for
-            and not is_building
-            and not self._closed.is_set()
-        )
 
     def _build(self) -> None:
         try:

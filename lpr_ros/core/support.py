@@ -32,7 +32,7 @@ class SupportConfig(Config):
     window_m: float = option(30.0, 'travelled since them at most', unit='m', low=0.0)
     min_support: int = option(2, 'of which so many must agree; 0 asks none', low=0)
     tolerance_m: float = option(
-        4.0, 'their matches lie as far from the candidate as they from the query, within this',
+        2.5, 'their matches lie as far from the candidate as they from the query, within this',
         unit='m', low=0.0,
     )
     tolerance_share: float = option(0.2, 'plus this share of that distance', low=0.0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from toy_places import DIM, S, circle, describe, drive, empty
 
-from lpr_ros.core import cloud_store
+from lpr_ros.core import cloud_store, descriptor_index
 from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.cloud_store import CloudStore, pack
 from lpr_ros.core.coarse_index import CoarseIndex
@@ -23,6 +23,12 @@ from lpr_ros.core.row_blocks import RowBlocks
 
 NO_EXCLUSION = {'exclude_s': 0.0, 'exclude_m': 0.0, 'exclude_keyframes': 0}
 NO_POINTS = np.zeros((0, 3), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _coarse_index_for_the_few_too(monkeypatch):
+    """Let small databases use the coarse index where a test asks for it."""
+    monkeypatch.setattr(descriptor_index, 'FEW_ROWS', 0)
 
 
 def is_recent(query, other, c):
@@ -167,6 +173,21 @@ def test_the_coarse_index_finds_what_exact_search_finds(rng, codes):
         assert distances == pytest.approx(np.linalg.norm(rows[ids] - query, axis=1), rel=1e-5)
         agreed += ids[0] == exact.search(query, 5, eligible)[0][0]
     assert agreed >= 198
+
+
+def test_few_eligible_ones_are_found_wherever_they_lie(rng, monkeypatch):
+    """A single cell is looked into, and none of the eligible need be in it."""
+    monkeypatch.setattr(descriptor_index, 'FEW_ROWS', 50)
+    index = DescriptorIndex(DIM, exact_bytes=0, probes=1)
+    rows = rng.normal(size=(2000, DIM)).astype(np.float32)
+    index.extend(rows)
+    index.build_if_due()
+    assert index.wait(60.0)
+    eligible = np.zeros(2000, bool)
+    eligible[rng.choice(2000, 50, replace=False)] = True
+    for query in rows[:20]:
+        distances = np.where(eligible, np.linalg.norm(rows - query, axis=1), np.inf)
+        assert index.search(query, 5, eligible)[0].tolist() == np.argsort(distances)[:5].tolist()
 
 
 def test_what_is_added_during_a_build_is_found_before_during_and_after(rng, monkeypatch):
@@ -314,6 +335,8 @@ def test_row_blocks_are_an_array(rng):
     assert np.array_equal(blocks[1748], rows[1748])
     with pytest.raises(IndexError, match='4000 of 4000'):
         blocks[4000]
+    with pytest.raises(ValueError, match='read-only'):
+        blocks[0][0] = 1.0
 
 
 def test_bad_descriptors_say_what_is_wrong(rng):

@@ -204,6 +204,11 @@ def test_a_disk_that_fills_leaves_the_old_file_and_the_map_in_memory(rng, saved,
     assert_same(load(saved), database)
 
 
+def test_a_place_that_cannot_be_written_is_named(rng, saved):
+    with pytest.raises(MapError, match=r'a\.map/b\.map: the map cannot be written'):
+        filled(rng, count=3).save(saved / 'b.map')
+
+
 def test_a_real_limit_of_file_size_is_an_error_in_words(rng, saved):
     """The system refuses the write, as a full disk does, at whatever moment it likes."""
     before = saved.read_bytes()

@@ -35,7 +35,7 @@ class PlaceDatabase:
         fingerprint: str = '',
         calibration: Calibration | None = None,
     ):
-        self.config = config
+        self.config = config  # top_k and exclude_* may be replaced at any time
         self.dim = dim
         self.fingerprint = fingerprint  # of the checkpoint that made the descriptors
         self._calibration = calibration

@@ -28,6 +28,9 @@ REBUILD_GROWTH = 4  # cells of four times the rows they were made for are still 
 BATCH_ROWS = 2048
 CATCH_UP_ROWS = 64  # the last rows are added while adding waits: below a millisecond
 BACKGROUND_NICENESS = 10
+# So few eligible ones may all lie in cells that a query does not look into: measure them all.
+FEW_ROWS = 1024
+CLOSE_TIMEOUT_S = 2.0  # a build in the middle of its training cannot be told to stop
 
 
 class DescriptorIndex:
@@ -109,6 +112,9 @@ class DescriptorIndex:
         self, descriptor: NDArray[np.float32], count: int, eligible: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return numbers and squared distances of all eligible, or of the likely nearest."""
+        if np.count_nonzero(eligible) <= FEW_ROWS:
+            ids = np.flatnonzero(eligible)
+            return ids, squared_distances(descriptor, self.rows.take(ids))
         with self._lock:
             coarse = self._coarse
             if coarse is not None:
@@ -117,8 +123,6 @@ class DescriptorIndex:
         if coarse is not None:
             return ids, squared_distances(descriptor, self.rows.take(ids))
         ids = np.flatnonzero(eligible)
-        if len(ids) == 0:
-            return ids, np.empty(0, np.float32)
         parts = self.rows.parts(0, len(eligible))
         squared = np.concatenate([squared_distances(descriptor, part) for part in parts])
         return ids, squared[ids]
@@ -132,7 +136,7 @@ class DescriptorIndex:
     def close(self) -> None:
         """Give up a build under way."""
         self._closed.set()
-        self.wait()
+        self.wait(CLOSE_TIMEOUT_S)
 
     def _build(self) -> None:
         try:

@@ -55,6 +55,7 @@ class RowBlocks:
             raise IndexError(f'row {index} of {self._count}')
         block, row = divmod(index, self._block_rows)
         found: NDArray[Any] = np.asarray(self._blocks[block][row])
+        found.flags.writeable = False
         return found
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[Any]:

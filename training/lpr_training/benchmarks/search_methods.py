@@ -112,7 +112,7 @@ METHODS = (
     Method('ours, 8 bit', lambda d: Ours(d, exact_bytes=0), np.inf),
     Method('ours, 16 bit', lambda d: Ours(d, exact_bytes=0, codes='16bit'), np.inf),
     Method('flat, 8 bit', lambda d: Faiss(d, 'SQ8', d, is_exact=False), 3e8),
-    Method('IVF, float', lambda d: Faiss(d, 'IVF{cells},Flat', 4 * d + 8, is_exact=True), 3e8),
-    Method('IVF, 8 bit', lambda d: Faiss(d, 'IVF{cells},SQ8', d + 8, is_exact=False), 3e8),
+    Method('IVF, float', lambda d: Faiss(d, 'IVF{cells},Flat', 4 * d + 8, is_exact=True), 1.1e8),
+    Method('IVF, 8 bit', lambda d: Faiss(d, 'IVF{cells},SQ8', d + 8, is_exact=False), 1.1e8),
     Method('HNSW', lambda d: Faiss(d, 'HNSW32,Flat', 4 * d + 4 * LINKS, is_exact=True), 1.1e7),
 )

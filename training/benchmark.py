@@ -40,6 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     database.add_argument('--sizes', type=int, nargs='+', help='keyframes (1e3 to 1e6)')
     database.add_argument('--dims', type=int, nargs='+', help='of descriptors (256 1024)')
     database.add_argument('--kinds', nargs='+', choices=['places', 'gaussian'])
+    database.add_argument('--methods', nargs='+', help="such as exact 'ours, 8 bit' (all)")
     database.add_argument('--queries', type=int, default=200, help='per figure (median)')
     database.set_defaults(run=_database)
     for command in commands.choices.values():
@@ -64,8 +65,8 @@ def _simulator(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 def _database(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from lpr_training.benchmarks import database
 
-    chosen = {'sizes': args.sizes, 'dims': args.dims, 'kinds': args.kinds}
-    given = {name: value for name, value in chosen.items() if value}
+    names = ('sizes', 'dims', 'kinds', 'methods')
+    given = {name: getattr(args, name) for name in names if getattr(args, name)}
     result = database.run(queries=args.queries, **given)
     return result, database.table(result)
 

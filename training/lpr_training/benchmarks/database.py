@@ -38,6 +38,7 @@ def run(
     dims: Sequence[int] = DIMS,
     queries: int = 200,
     kinds: Sequence[str] = KINDS,
+    methods: Sequence[str] = tuple(method.name for method in METHODS),
 ) -> dict[str, Any]:
     """Measure every method at every size and dimension, and the longest pause of adding."""
     rows = []
@@ -45,7 +46,7 @@ def run(
     bar = tqdm(plan, unit='case')
     for kind, dim, size in bar:
         bar.set_description(f'{kind}, {size} x {dim}')
-        rows += measure_case(kind, size, dim, queries)
+        rows += measure_case(kind, size, dim, queries, methods)
     stalls = [measure_stall(size, dim) for dim in dims for size in sizes if size <= 100_000]
     return {
         'cases': rows,
@@ -56,8 +57,10 @@ def run(
     }
 
 
-def measure_case(kind: str, size: int, dim: int, queries: int) -> list[dict[str, Any]]:
-    """Measure all methods on the same rows and queries."""
+def measure_case(
+    kind: str, size: int, dim: int, queries: int, methods: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Measure methods on the same rows and queries."""
     rng = np.random.default_rng(size + dim)
     stored, asked = DATA[kind](size, dim, queries, rng)
     eligible = np.ones(size, dtype=np.bool_)
@@ -66,7 +69,7 @@ def measure_case(kind: str, size: int, dim: int, queries: int) -> list[dict[str,
     return [
         {'kind': kind, 'keyframes': size, 'dim': dim,
          **measure_method(method, stored, asked, eligible, truth)}
-        for method in METHODS if stored.size <= method.most_floats
+        for method in METHODS if method.name in methods and stored.size <= method.most_floats
     ]
 
 

@@ -146,10 +146,11 @@ class DescriptorIndex:
             logger.exception('index of %d descriptors not built; searching as before', len(self))
 
     def _train(self, count: int) -> CoarseIndex:
+        """Make the cells from rows evenly along the drives; copied in C, not row by row."""
         cells = cells_for(count)
-        wanted = min(count, cells * TRAINING_ROWS_PER_CELL)
-        chosen = np.random.default_rng(0).choice(count, wanted, replace=False)
-        return CoarseIndex(self.rows.take(np.sort(chosen)), cells, self._codes)
+        stride = max(1, count // (cells * TRAINING_ROWS_PER_CELL))
+        sample = np.concatenate([part[::stride] for part in self.rows.parts(0, count)])
+        return CoarseIndex(sample, cells, self._codes)
 
     def _fill(self, coarse: CoarseIndex) -> None:
         """Add all rows, those that arrive meanwhile too, then put the new index in place."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from toy_places import DIM, S, circle, describe, drive, empty
 
-from lpr_ros.core import cloud_store, descriptor_index
+from lpr_ros.core import cloud_store, coarse_index, descriptor_index
 from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.cloud_store import CloudStore, pack
 from lpr_ros.core.coarse_index import CoarseIndex
@@ -150,15 +150,16 @@ def test_standing_still_is_excluded_by_distance_and_only_with_odometry(rng):
         assert len(database.query(database[99])) == expected
 
 
-@pytest.mark.parametrize('codes', ['8bit', '16bit'])
-def test_the_coarse_index_finds_what_exact_search_finds(rng, codes):
+@pytest.mark.parametrize(('codes', 'cheap'), [('8bit', 10**5), ('16bit', 10**5), ('8bit', 3000)])
+def test_the_coarse_index_finds_what_exact_search_finds(rng, monkeypatch, codes, cheap):
     """Recall of the first at least 0.99, with a third of all excluded; distances are true."""
+    monkeypatch.setattr(coarse_index, 'CHEAP_CODES', cheap)
     count, dim = 6000, 160
     xy = rng.uniform(-400.0, 400.0, (count, 2))
     rows = describe(xy, rng, dim, noise=0.6 / math.sqrt(dim))
     queries = describe(xy[:200] + rng.normal(size=(200, 2)), rng, dim, noise=0.6 / math.sqrt(dim))
     exact = DescriptorIndex(dim, exact_bytes=2**40)
-    coarse = DescriptorIndex(dim, exact_bytes=0, codes=codes, probes=64)
+    coarse = DescriptorIndex(dim, exact_bytes=0, codes=codes)
     exact.extend(rows)
     coarse.extend(rows)
     coarse.build_if_due()
@@ -178,7 +179,8 @@ def test_the_coarse_index_finds_what_exact_search_finds(rng, codes):
 def test_few_eligible_ones_are_found_wherever_they_lie(rng, monkeypatch):
     """A single cell is looked into, and none of the eligible need be in it."""
     monkeypatch.setattr(descriptor_index, 'FEW_ROWS', 50)
-    index = DescriptorIndex(DIM, exact_bytes=0, probes=1)
+    monkeypatch.setattr(coarse_index, 'CHEAP_CODES', 0)
+    index = DescriptorIndex(DIM, exact_bytes=0, probe_share=0.001)
     rows = rng.normal(size=(2000, DIM)).astype(np.float32)
     index.extend(rows)
     index.build_if_due()
@@ -192,7 +194,7 @@ def test_few_eligible_ones_are_found_wherever_they_lie(rng, monkeypatch):
 
 def test_what_is_added_during_a_build_is_found_before_during_and_after(rng, monkeypatch):
     """The build is held half way, and nothing waits for it."""
-    index = DescriptorIndex(DIM, exact_bytes=0, probes=10**6)
+    index = DescriptorIndex(DIM, exact_bytes=0, probe_share=1.0)
     rows = rng.normal(size=(3000, DIM)).astype(np.float32)
     held, go_on = threading.Event(), threading.Event()
     train = DescriptorIndex._train
@@ -233,7 +235,7 @@ def test_what_is_added_during_a_build_is_found_before_during_and_after(rng, monk
 
 def test_growing_rebuilds_and_loses_nothing(rng):
     """Sixteen times the first size: at least one rebuild, and all answers still exact."""
-    index = DescriptorIndex(DIM, exact_bytes=200 * DIM * 4, probes=10**6, refined=64)
+    index = DescriptorIndex(DIM, exact_bytes=200 * DIM * 4, probe_share=1.0, refined=64)
     exact = DescriptorIndex(DIM, exact_bytes=2**40)
     rows = rng.normal(size=(3300, DIM)).astype(np.float32)
     for i, row in enumerate(rows):

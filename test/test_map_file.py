@@ -85,7 +85,7 @@ def test_an_empty_map_round_trips(tmp_path):
 def test_loading_builds_the_index_that_saving_left_out(rng, tmp_path):
     database = filled(rng, count=100)
     database.save(tmp_path / 'a.map')
-    loaded = load(tmp_path / 'a.map', exact_mib=0, index_probes=1000)
+    loaded = load(tmp_path / 'a.map', exact_mib=0, index_probe_share=1.0)
     assert loaded.wait(60.0)
     assert not loaded._index.is_exact
     for i in range(0, 200, 17):

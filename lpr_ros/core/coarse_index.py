@@ -4,7 +4,9 @@ The coarse index names candidates, whose true distances its user then measures. 
 measurement (training/benchmark.py database): a random projection keeps distances of descriptors
 of any kind within some percent, needs no training, and makes clustering, adding and searching as
 many times cheaper as it leaves out dimensions; the cells of an inverted file then skip most of
-the codes. A graph (HNSW) is as good to search but takes hours to fill after loading a large map.
+the codes. Looking into few of many cells is what costs recall, at a million above all: hence a
+large share of few cells. A graph (HNSW) is as good to search but takes hours to fill after
+loading a large map.
 """
 
 import math
@@ -13,15 +15,17 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-PROJECTED_DIM = 128
+PROJECTED_DIM = 96
 CODES = {
     '8bit': faiss.ScalarQuantizer.QT_8bit,
     '16bit': faiss.ScalarQuantizer.QT_fp16,
 }
-TRAINING_ROWS_PER_CELL = 32
+TRAINING_ROWS_PER_CELL = 64
 KMEANS_ROUNDS = 4
 # Descriptors of places yet to come may lie outside the range of those trained on.
 RANGE_MARGIN = 0.25
+# Up to so many codes every cell is looked into: it takes two or three milliseconds.
+CHEAP_CODES = 100_000
 
 
 def code_bytes(dim: int, codes: str) -> int:
@@ -45,8 +49,8 @@ def squared_distances(
 
 
 def cells_for(count: int) -> int:
-    """Return how many cells suit this many descriptors: four times the square root."""
-    return max(1, min(int(4 * math.sqrt(count)), count))
+    """Return how many cells suit this many descriptors: the square root."""
+    return max(1, math.isqrt(count))
 
 
 def use_one_thread() -> None:
@@ -91,14 +95,14 @@ class CoarseIndex:
         descriptor: NDArray[np.float32],
         count: int,
         eligible: NDArray[np.bool_],
-        probes: int,
+        probe_share: float,
     ) -> NDArray[np.int64]:
         """Return the numbers of up to `count` likely nearest among the eligible."""
         allowed = np.packbits(eligible, bitorder='little')
         selector = faiss.IDSelectorBitmap(allowed)
-        parameters = faiss.SearchParametersIVF(
-            sel=selector, nprobe=min(probes, self._index.nlist)
-        )
+        share = min(1.0, max(probe_share, CHEAP_CODES / max(1, len(self))))
+        probes = max(1, math.ceil(share * self._index.nlist))
+        parameters = faiss.SearchParametersIVF(sel=selector, nprobe=probes)
         _, ids = self._index.search(self._project(descriptor[None]), count, params=parameters)
         found: NDArray[np.int64] = ids[0][ids[0] >= 0]  # FAISS pads with -1
         return found

@@ -42,7 +42,7 @@ class PlaceDatabase:
         self._index = DescriptorIndex(
             dim,
             exact_bytes=config.exact_mib * MIB,
-            probes=config.index_probes,
+            probe_share=config.index_probe_share,
             refined=config.index_refined,
         )
         folder = Path(config.cloud_folder) if config.cloud_folder else None

@@ -21,7 +21,9 @@ class DatabaseConfig(Config):
         32, 'descriptors up to this size are all compared; above, an index picks', unit='MiB',
         low=0,
     )
-    index_probes: int = option(256, 'cells of the index looked into by a query', low=1)
+    index_probe_share: float = option(
+        0.3, 'least share of the cells of the index looked into by a query', low=0.0, high=1.0
+    )
     index_refined: int = option(128, 'picks of the index that are compared exactly', low=1)
     cloud_voxel_m: float = option(
         0.3, 'one point is kept per voxel of a stored cloud; 0 keeps all', unit='m', low=0.0

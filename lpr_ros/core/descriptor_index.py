@@ -41,13 +41,13 @@ class DescriptorIndex:
         dim: int,
         *,
         exact_bytes: int = 32 * 2**20,
-        probes: int = 256,
+        probe_share: float = 0.3,
         refined: int = 128,
         codes: str = '8bit',
     ):
         self.rows = RowBlocks((dim,), np.float32)
         self._exact_bytes = exact_bytes
-        self._probes = probes
+        self._probe_share = probe_share
         self._refined = refined
         self._codes = codes
         self._coarse: CoarseIndex | None = None
@@ -119,7 +119,7 @@ class DescriptorIndex:
             coarse = self._coarse
             if coarse is not None:
                 wanted = max(count, self._refined)
-                ids = coarse.candidates(descriptor, wanted, eligible, self._probes)
+                ids = coarse.candidates(descriptor, wanted, eligible, self._probe_share)
         if coarse is not None:
             return ids, squared_distances(descriptor, self.rows.take(ids))
         ids = np.flatnonzero(eligible)

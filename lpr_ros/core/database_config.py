@@ -22,7 +22,7 @@ class DatabaseConfig(Config):
         low=0,
     )
     index_probe_share: float = option(
-        0.3, 'least share of the cells of the index looked into by a query', low=0.0, high=1.0
+        0.4, 'least share of the cells of the index looked into by a query', low=0.0, high=1.0
     )
     index_refined: int = option(128, 'picks of the index that are compared exactly', low=1)
     cloud_voxel_m: float = option(

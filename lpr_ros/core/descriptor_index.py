@@ -41,7 +41,7 @@ class DescriptorIndex:
         dim: int,
         *,
         exact_bytes: int = 32 * 2**20,
-        probe_share: float = 0.3,
+        probe_share: float = 0.4,
         refined: int = 128,
         codes: str = '8bit',
     ):

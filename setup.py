@@ -41,6 +41,7 @@ setup(
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
     python_requires='>=3.10',
     install_requires=[
+        'faiss-cpu',
         'numba',
         'numpy',
         'pyyaml',

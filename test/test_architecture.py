@@ -91,9 +91,12 @@ def test_every_third_party_import_of_the_core_is_declared():
     assert 'minkowskiengine' in declared['minkowski']
 
 
-def test_minkowski_engine_is_imported_in_one_file_only():
-    users = [path.name for path in CORE_FILES if 'MinkowskiEngine' in imported_packages(path)]
-    assert users == ['minkowski_backend.py']
+@pytest.mark.parametrize(('package', 'user'), [
+    ('MinkowskiEngine', 'minkowski_backend.py'),
+    ('faiss', 'coarse_index.py'),
+])
+def test_a_heavy_package_is_imported_in_one_file_only(package, user):
+    assert [path.name for path in CORE_FILES if package in imported_packages(path)] == [user]
 
 
 def test_manifest_makes_an_ament_python_package():

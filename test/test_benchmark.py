@@ -14,6 +14,7 @@ from lpr_ros.core.sparse import collate
 from lpr_ros.core.sparse.levels import Level
 from lpr_training.benchmarks import descriptor
 from lpr_training.benchmarks.descriptor import interleaved_medians_ms, matmul_shapes
+from lpr_training.benchmarks.search_methods import METHODS
 
 
 @pytest.fixture
@@ -39,6 +40,19 @@ def test_descriptor_benchmark_writes_every_case(scans, capsys, monkeypatch):
     keys = {'name', 'voxels', 'batch', 'mode', 'torch_ms', 'minkowski_ms', 'floor_ms'}
     assert all(set(case) == keys and case['torch_ms'] > 0 < case['floor_ms'] for case in cases)
     assert '| ours ms |' in capsys.readouterr().out
+
+
+def test_database_benchmark_measures_every_method(tmp_path, capsys):
+    target = tmp_path / 'out.json'
+    arguments = ['database', '--sizes', '300', '--dims', '32', '--queries', '20']
+    assert main([*arguments, '--json', str(target)]) == 0
+    result = json.loads(target.read_text())
+    assert {(c['method'], c['kind']) for c in result['cases']} == {
+        (m.name, k) for m in METHODS for k in ('places', 'gaussian')
+    }
+    recall = {c['method']: c['recall_at_1'] for c in result['cases'] if c['kind'] == 'places'}
+    assert recall['exact'] == recall['ours, 8 bit'] == 1.0
+    assert '| recall@1 |' in capsys.readouterr().out
 
 
 def test_missing_scans_are_an_error_in_words(tmp_path, capsys):

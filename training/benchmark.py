@@ -2,6 +2,7 @@
 
     python training/benchmark.py descriptor --json descriptor.json
     python training/benchmark.py simulator --json simulator.json
+    python training/benchmark.py database --json database.json
 
 Nothing else should run on the machine meanwhile.
 """
@@ -33,6 +34,15 @@ def build_parser() -> argparse.ArgumentParser:
     simulator = commands.add_parser('simulator', help='scans of 64 x 1024 rays per second')
     simulator.add_argument('--scans', type=int, default=100, help='scans per world')
     simulator.set_defaults(run=_simulator)
+    database = commands.add_parser(
+        'database', help='query time, memory and recall at 1e3 to 1e6 keyframes'
+    )
+    database.add_argument('--sizes', type=int, nargs='+', help='keyframes (1e3 to 1e6)')
+    database.add_argument('--dims', type=int, nargs='+', help='of descriptors (256 1024)')
+    database.add_argument('--kinds', nargs='+', choices=['places', 'gaussian'])
+    database.add_argument('--methods', nargs='+', help="such as exact 'ours, 8 bit' (all)")
+    database.add_argument('--queries', type=int, default=200, help='per figure (median)')
+    database.set_defaults(run=_database)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
     return parser
@@ -50,6 +60,15 @@ def _simulator(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = simulator.run(scans=args.scans)
     return result, simulator.table(result)
+
+
+def _database(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import database
+
+    names = ('sizes', 'dims', 'kinds', 'methods')
+    given = {name: getattr(args, name) for name in names if getattr(args, name)}
+    result = database.run(queries=args.queries, **given)
+    return result, database.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

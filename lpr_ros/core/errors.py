@@ -23,3 +23,11 @@ class DatasetError(LprError):
 
 class BackendError(LprError):
     """A backend or device was asked for that this machine does not have."""
+
+
+class DatabaseError(LprError, ValueError):
+    """A keyframe cannot be stored or looked up: bad descriptor, stamp, pose or number."""
+
+
+class MapError(LprError):
+    """A map file is damaged, of another version or checkpoint, or cannot be written."""

@@ -27,6 +27,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         with partial.open('rb') as stream:
             os.fsync(stream.fileno())
         partial.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -46,3 +47,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last: after a power cut the folder names the new file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

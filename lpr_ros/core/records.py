@@ -28,13 +28,25 @@ class Keyframe:
     travelled_m: float  # along its session so far
 
 
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a keyframe stands in its drive, without its descriptor and cloud."""
+
+    id: int
+    session: str
+    order: int  # counts up from 0 in its session, while ids count over all sessions
+    stamp_ns: int
+    T_odom_sensor: NDArray[np.float64] | None
+    travelled_m: float
+
+
 @dataclass(frozen=True)
 class Match:
     """A retrieval: a keyframe whose descriptor is near the query's."""
 
     keyframe_id: int
     distance: float  # between descriptors, Euclidean
-    probability: float  # that it is the same place, by the checkpoint's calibration
+    probability: float  # that it is the same place, by the checkpoint's calibration; NaN without
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,386 @@
+"""The place database against brute force, with every index, exclusion and session."""
+
+import errno
+import math
+import threading
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from toy_keyframes import DIM, S, circle, describe, drive, empty
+
+from lpr_ros.core import cloud_store, coarse_index, descriptor_index
+from lpr_ros.core.calibration import Calibration
+from lpr_ros.core.cloud_store import CloudStore, pack
+from lpr_ros.core.coarse_index import CoarseIndex
+from lpr_ros.core.database import PlaceDatabase
+from lpr_ros.core.database_config import DatabaseConfig
+from lpr_ros.core.descriptor_index import DescriptorIndex
+from lpr_ros.core.errors import CloudError, ConfigError, DatabaseError
+from lpr_ros.core.row_blocks import RowBlocks
+
+NO_EXCLUSION = {'exclude_s': 0.0, 'exclude_m': 0.0, 'exclude_keyframes': 0}
+NO_POINTS = np.zeros((0, 3), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _coarse_index_for_the_few_too(monkeypatch):
+    """Let small databases use the coarse index where a test asks for it."""
+    monkeypatch.setattr(descriptor_index, 'FEW_ROWS', 0)
+
+
+def is_recent(query, other, c):
+    """The rule of exclusion, written out for two keyframes; `order` counts in the session."""
+    if other.session != query.session:
+        return False
+    return (
+        other.stamp_ns >= query.stamp_ns
+        or query.stamp_ns - other.stamp_ns < c.exclude_s * S
+        or (c.exclude_m > 0 and query.T_odom_sensor is not None
+            and query.travelled_m - other.travelled_m < c.exclude_m)
+        or query.order - other.order <= c.exclude_keyframes
+    )
+
+
+def brute_force(database, query, query_order):
+    """Return (distance, id) of what a query should find, nearest first."""
+    class Ordered:
+        session, stamp_ns = query.session, query.stamp_ns
+        T_odom_sensor, travelled_m, order = query.T_odom_sensor, query.travelled_m, query_order
+
+    found = []
+    for i in range(len(database)):
+        if not is_recent(Ordered, database.place(i), database.config):
+            other = database[i].descriptor.astype(np.float64)
+            found.append((float(np.linalg.norm(other - query.descriptor)), i))
+    return sorted(found)[:database.config.top_k]
+
+
+@st.composite
+def histories(draw):
+    """Interleaved keyframes of several sessions: (session, seconds since its last, metres)."""
+    step = st.tuples(
+        st.sampled_from(['a/0', 'a/1', 'b/0']),
+        st.integers(1, 20),
+        st.sampled_from([0.0, 0.5, 3.0, None]),
+    )
+    return draw(st.lists(step, min_size=1, max_size=40))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    histories(),
+    st.sampled_from([0.0, 5.0, 30.0]),
+    st.sampled_from([0.0, 2.0, 6.0]),
+    st.sampled_from([0, 1, 5]),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_query_is_brute_force_over_what_is_not_recent(
+    history, exclude_s, exclude_m, exclude_keyframes, coarse, seed
+):
+    """Ids, distances and exclusion, for every keyframe just before it is added."""
+    rng = np.random.default_rng(seed)
+    database = empty(
+        top_k=5, exclude_s=exclude_s, exclude_m=exclude_m, exclude_keyframes=exclude_keyframes,
+        exact_mib=0 if coarse else 32,
+    )
+    clocks, places, counts = {}, {}, {}
+    for session, seconds, metres in history:
+        clocks[session] = clocks.get(session, 0) + seconds
+        places[session] = places.get(session, 0.0) + (metres or 0.0)
+        T = np.eye(4)
+        T[0, 3] = places[session]
+        # Few different descriptors: ties are common, and the lowest id must win them.
+        descriptor = np.full(DIM, rng.integers(0, 4), np.float32)
+        query = database.make_keyframe(
+            descriptor, NO_POINTS, session=session, stamp_ns=clocks[session] * S,
+            T_odom_sensor=None if metres is None else T,
+        )
+        matches = database.query(query)
+        expected = brute_force(database, query, counts.get(session, 0))
+        assert [m.keyframe_id for m in matches] == [i for _, i in expected]
+        assert [m.distance for m in matches] == pytest.approx([d for d, _ in expected])
+        database.add(query)
+        counts[session] = counts.get(session, 0) + 1
+        database.wait()
+
+
+@pytest.mark.parametrize(
+    ('stamp_ns', 'newest'), [(30 * S, 20), (31 * S - 1, 20), (31 * S, 21), (100 * S, 29)]
+)
+def test_exclusion_ends_exactly_where_the_rule_says(rng, stamp_ns, newest):
+    database = empty(exclude_s=10.0, exclude_m=0.0, top_k=100)
+    drive(database, circle(30), rng)
+    query = database.make_keyframe(
+        np.zeros(DIM, np.float32), NO_POINTS, session='robot/0', stamp_ns=stamp_ns
+    )
+    assert {m.keyframe_id for m in database.query(query)} == set(range(newest + 1))
+
+
+def test_a_keyframe_looked_up_again_finds_what_it_found_then(rng):
+    """Neither itself nor what its session saw later: online and offline agree."""
+    database = empty(exclude_s=5.0, exclude_m=10.0)
+    online = []
+    for i, descriptor in enumerate(describe(circle(60), rng)):
+        query = database.make_keyframe(descriptor, NO_POINTS, session='a', stamp_ns=i * S)
+        online.append(database.query(query))
+        database.add(query)
+    assert [database.query(database[i]) for i in range(60)] == online
+    assert any(online)
+
+
+def test_another_session_is_never_recent(rng):
+    database = empty(exclude_s=1e6, exclude_m=1e6, exclude_keyframes=10**6, top_k=100)
+    added = drive(database, circle(20), rng, session='robot/0')
+    assert database.query(added[-1]) == []
+    query = database.make_keyframe(
+        added[3].descriptor, NO_POINTS, session='robot/1', stamp_ns=added[3].stamp_ns
+    )
+    assert database.query(query)[0].keyframe_id == 3
+    assert len(database.query(query)) == 20
+
+
+def test_standing_still_is_excluded_by_distance_and_only_with_odometry(rng):
+    for with_odometry, expected in ((True, 0), (False, 90)):
+        database = empty(exclude_s=10.0, exclude_m=20.0, top_k=1000)
+        drive(database, np.zeros((100, 2)), rng, with_odometry=with_odometry)
+        assert len(database.query(database[99])) == expected
+
+
+@pytest.mark.parametrize(('codes', 'cheap'), [('8bit', 10**5), ('16bit', 10**5), ('8bit', 3000)])
+def test_the_coarse_index_finds_what_exact_search_finds(rng, monkeypatch, codes, cheap):
+    """Recall of the first at least 0.99, with a third of all excluded; distances are true."""
+    monkeypatch.setattr(coarse_index, 'CHEAP_CODES', cheap)
+    count, dim = 6000, 160
+    xy = rng.uniform(-400.0, 400.0, (count, 2))
+    rows = describe(xy, rng, dim, noise=0.6 / math.sqrt(dim))
+    queries = describe(xy[:200] + rng.normal(size=(200, 2)), rng, dim, noise=0.6 / math.sqrt(dim))
+    exact = DescriptorIndex(dim, exact_bytes=2**40)
+    coarse = DescriptorIndex(dim, exact_bytes=0, codes=codes)
+    exact.extend(rows)
+    coarse.extend(rows)
+    coarse.build_if_due()
+    assert coarse.wait(60.0)
+    assert exact.is_exact
+    assert not coarse.is_exact
+    eligible = rng.random(count) < 0.67
+    agreed = 0
+    for query in queries:
+        ids, distances = coarse.search(query, 5, eligible)
+        assert eligible[ids].all()
+        assert distances == pytest.approx(np.linalg.norm(rows[ids] - query, axis=1), rel=1e-5)
+        agreed += ids[0] == exact.search(query, 5, eligible)[0][0]
+    assert agreed >= 198
+
+
+def test_few_eligible_ones_are_found_wherever_they_lie(rng, monkeypatch):
+    """A single cell is looked into, and none of the eligible need be in it."""
+    monkeypatch.setattr(descriptor_index, 'FEW_ROWS', 50)
+    monkeypatch.setattr(coarse_index, 'CHEAP_CODES', 0)
+    index = DescriptorIndex(DIM, exact_bytes=0, probe_share=0.001)
+    rows = rng.normal(size=(2000, DIM)).astype(np.float32)
+    index.extend(rows)
+    index.build_if_due()
+    assert index.wait(60.0)
+    eligible = np.zeros(2000, bool)
+    eligible[rng.choice(2000, 50, replace=False)] = True
+    for query in rows[:20]:
+        distances = np.where(eligible, np.linalg.norm(rows - query, axis=1), np.inf)
+        assert index.search(query, 5, eligible)[0].tolist() == np.argsort(distances)[:5].tolist()
+
+
+def test_what_is_added_during_a_build_is_found_before_during_and_after(rng, monkeypatch):
+    """The build is held half way, and nothing waits for it."""
+    index = DescriptorIndex(DIM, exact_bytes=0, probe_share=1.0)
+    rows = rng.normal(size=(3000, DIM)).astype(np.float32)
+    held, go_on = threading.Event(), threading.Event()
+    train = DescriptorIndex._train
+
+    def slow_train(self, count):
+        held.set()
+        assert go_on.wait(30.0)
+        return train(self, count)
+
+    monkeypatch.setattr(DescriptorIndex, '_train', slow_train)
+
+    def all_found(upto):
+        eligible = np.ones(len(index), bool)
+        for i in range(0, upto, 97):
+            ids, distances = index.search(rows[i], 1, eligible)
+            assert (ids[0], distances[0]) == (i, 0.0)
+
+    index.extend(rows[:1000])
+    index.build_if_due()
+    assert held.wait(30.0)
+    slowest_s = 0.0
+    for i in range(1000, 2000):
+        started = time.thread_time()
+        index.extend(rows[i:i + 1])
+        index.build_if_due()
+        slowest_s = max(slowest_s, time.thread_time() - started)
+    assert index.is_exact
+    assert slowest_s < 0.1
+    all_found(2000)
+    go_on.set()
+    for i in range(2000, 3000):
+        index.extend(rows[i:i + 1])
+    all_found(3000)
+    assert index.wait(60.0)
+    assert not index.is_exact
+    all_found(3000)
+
+
+def test_growing_rebuilds_and_loses_nothing(rng):
+    """Sixteen times the first size: at least one rebuild, and all answers still exact."""
+    index = DescriptorIndex(DIM, exact_bytes=200 * DIM * 4, probe_share=1.0, refined=64)
+    exact = DescriptorIndex(DIM, exact_bytes=2**40)
+    rows = rng.normal(size=(3300, DIM)).astype(np.float32)
+    for i, row in enumerate(rows):
+        index.extend(row[None])
+        index.build_if_due()
+        exact.extend(row[None])
+        if i % 200 == 0:
+            index.wait()
+            eligible = np.ones(i + 1, bool)
+            eligible[i // 2:i // 2 + 5] = False
+            mine, true = index.search(rows[i // 2], 3, eligible), exact.search(
+                rows[i // 2], 3, eligible)
+            assert mine[0].tolist() == true[0].tolist()
+            assert mine[1].tolist() == true[1].tolist()
+    assert index._built_for > 800
+
+
+def test_a_build_that_fails_leaves_exact_search(rng, monkeypatch, caplog):
+    def fail(*args):
+        raise MemoryError('no memory')
+
+    monkeypatch.setattr(CoarseIndex, '__init__', fail)
+    index = DescriptorIndex(DIM, exact_bytes=0)
+    rows = rng.normal(size=(100, DIM)).astype(np.float32)
+    index.extend(rows)
+    index.build_if_due()
+    index.wait()
+    assert index.search(rows[42], 1, np.ones(100, bool))[0].tolist() == [42]
+    assert 'not built' in caplog.text
+
+
+def test_probability_is_the_calibration_or_nan(rng):
+    calibration = Calibration((0.0, 2.0), (1.0, 0.0))
+    database = PlaceDatabase(
+        DatabaseConfig(**NO_EXCLUSION), DIM, calibration=calibration
+    )
+    drive(database, circle(10), rng)
+    for match in database.query(database[9]):
+        assert match.probability == calibration.probability(match.distance)
+    bare = empty(**NO_EXCLUSION)
+    drive(bare, circle(3), rng)
+    assert all(math.isnan(m.probability) for m in bare.query(bare[2]))
+
+
+def test_memory_per_keyframe_stays_within_what_is_promised(rng):
+    database = empty(cloud_points=50, cloud_voxel_m=0.0)
+    drive(database, circle(200), rng, points=80)
+    assert len(database[0].points) == 50
+    assert 200 * 50 * 6 < database.memory_bytes() <= 200 * database.memory_bytes_per_keyframe()
+
+
+def test_clouds_above_the_limit_lie_on_disk_and_are_the_same(rng, tmp_path):
+    store = CloudStore(memory_limit_bytes=1000, folder=tmp_path)
+    clouds = [pack(rng.uniform(-90, 90, (n, 3)).astype(np.float32), 0.0, 99) for n in range(60)]
+    for cloud in clouds:
+        store.append(cloud)
+    assert sum(c.cells.nbytes for c in clouds) == store.disk_bytes + store._cells_bytes
+    assert store._cells_bytes <= 1000
+    assert list(tmp_path.iterdir()) == []  # nameless: nothing to leave behind
+    for i, cloud in enumerate(clouds):
+        assert np.array_equal(store[i].points, cloud.points)
+    assert store.point_count(60) == sum(range(60))
+    store.close()
+    with pytest.raises(CloudError, match='closed'):
+        store[1]
+
+
+def test_a_full_disk_keeps_clouds_in_memory(rng, monkeypatch, caplog):
+    def full(*args):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(cloud_store.os, 'pwrite', full)
+    store = CloudStore(memory_limit_bytes=100)
+    cloud = pack(rng.uniform(-90, 90, (30, 3)).astype(np.float32), 0.0, 99)
+    for _ in range(50):
+        store.append(cloud)
+    assert all(np.array_equal(store[i].cells, cloud.cells) for i in range(50))
+    assert 0 < caplog.text.count('stay in memory') < 40
+
+
+@pytest.mark.parametrize('reach_m', [0.5, 100.0, 327.0, 5000.0])
+def test_packed_points_are_within_half_a_step(rng, reach_m):
+    points = rng.uniform(-reach_m, reach_m, (500, 3)).astype(np.float32)
+    packed = pack(points, 0.0, 1000)
+    assert packed.step_m == max(0.01, np.abs(points).max() / 32767)
+    assert np.abs(packed.points - points).max() <= 0.5001 * packed.step_m + 1e-4
+    again = pack(packed.points, 0.0, 1000)
+    assert np.array_equal(again.cells, packed.cells)
+
+
+def test_row_blocks_are_an_array(rng):
+    blocks = RowBlocks((300,), np.float64)
+    rows = rng.normal(size=(4000, 300))
+    for start in range(0, 4000, 700):
+        blocks.extend(rows[start:start + 700])
+    assert np.array_equal(np.concatenate(list(blocks.parts(5, 3999))), rows[5:3999])
+    chosen = np.array([3999, 0, 1747, 1748])
+    assert np.array_equal(blocks.take(chosen), rows[chosen])
+    assert np.array_equal(blocks[1748], rows[1748])
+    with pytest.raises(IndexError, match='4000 of 4000'):
+        blocks[4000]
+    with pytest.raises(ValueError, match='read-only'):
+        blocks[0][0] = 1.0
+
+
+def test_bad_descriptors_say_what_is_wrong(rng):
+    database = empty()
+    with pytest.raises(DatabaseError, match=r'shape \(3,\), expected \(16,\)'):
+        database.make_keyframe(np.zeros(3, np.float32), NO_POINTS, session='a', stamp_ns=0)
+    bad = np.zeros(DIM, np.float32)
+    bad[5] = np.nan
+    with pytest.raises(DatabaseError, match=r'descriptor\[5\] is nan .*expected finite'):
+        database.make_keyframe(bad, NO_POINTS, session='a', stamp_ns=0)
+    assert len(database) == 0
+    assert database.sessions == ()
+
+
+@pytest.mark.parametrize('stamp_ns', [9 * S, 9 * S - 1, 0])
+def test_stamps_of_a_session_must_ascend(rng, stamp_ns):
+    database = empty()
+    drive(database, circle(10), rng)
+    zero = np.zeros(DIM, np.float32)
+    with pytest.raises(DatabaseError, match=f'stamp {stamp_ns} ns, expected .* {9 * S} ns'):
+        database.make_keyframe(zero, NO_POINTS, session='robot/0', stamp_ns=stamp_ns)
+    first = database.make_keyframe(zero, NO_POINTS, session='robot/1', stamp_ns=stamp_ns)
+    second = database.make_keyframe(zero, NO_POINTS, session='robot/1', stamp_ns=stamp_ns)
+    database.add(first)
+    with pytest.raises(DatabaseError, match='keyframe 10, expected the next id, 11'):
+        database.add(second)
+    assert len(database) == 11
+
+
+def test_bad_poses_clouds_and_ids_are_refused(rng):
+    database = empty()
+    zero = np.zeros(DIM, np.float32)
+    T = np.eye(4)
+    T[1, 3] = np.nan
+    with pytest.raises(DatabaseError, match=r'nan.*expected 4 x 4 finite'):
+        database.make_keyframe(zero, NO_POINTS, session='a', stamp_ns=0, T_odom_sensor=T)
+    cloud = np.full((4, 3), np.inf, np.float32)
+    with pytest.raises(CloudError, match='4 of 4 points are not finite'):
+        database.make_keyframe(zero, cloud, session='a', stamp_ns=0)
+    with pytest.raises(CloudError, match=r'\(4, 2\), expected \(N, 3\)'):
+        database.make_keyframe(zero, cloud[:, :2], session='a', stamp_ns=0)
+    with pytest.raises(DatabaseError, match='keyframe 0, expected'):
+        database.place(0)
+    with pytest.raises(ConfigError, match='top_k'):
+        DatabaseConfig(top_k=0)

@@ -23,3 +23,7 @@ class DatasetError(LprError):
 
 class BackendError(LprError):
     """A backend or device was asked for that this machine does not have."""
+
+
+class GraphError(LprError, ValueError):
+    """A pose graph cannot take this: an unknown keyframe, a pose or covariance that is none."""

@@ -40,7 +40,8 @@ class BackEnd:
     """Takes keyframes and loops as they come, gives corrected poses at any time.
 
     Sessions share no frame until a loop joins them: until then each has a map of its own, whose
-    frame is its odometry's. When joined, the map of the older keyframes stays where it is.
+    frame is its odometry's; so has what follows a jump of odometry. When joined, the map of the
+    older keyframes stays where it is.
     """
 
     def __init__(self, config: BackEndConfig | None = None):

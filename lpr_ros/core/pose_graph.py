@@ -12,8 +12,6 @@ from lpr_ros.core.geometry import invert
 from lpr_ros.core.odometry_noise import OdometryNoiseConfig, drift_covariance
 from lpr_ros.core.records import Keyframe, LoopClosure
 
-LOST_TURN_RAD = 1.0  # sigma of the angles where odometry jumped
-
 
 @dataclass(frozen=True, eq=False)
 class Edge:
@@ -50,7 +48,10 @@ class PoseGraph:
         return self._newest[session].id if session in self._newest else None
 
     def add_keyframe(self, keyframe: Keyframe) -> Edge | None:
-        """Take a keyframe; return the odometry edge from the one before it, if there is one."""
+        """Take a keyframe; return the odometry edge from the one before it in its session.
+
+        None for the first, and after a jump of odometry: what follows hangs on loops alone.
+        """
         T_odom_sensor = keyframe.T_odom_sensor
         if T_odom_sensor is None or not np.isfinite(T_odom_sensor).all():
             raise GraphError(
@@ -62,10 +63,9 @@ class PoseGraph:
         self._poses[keyframe.id] = T_odom_sensor
         self._sessions[keyframe.id] = keyframe.session
         self._newest[keyframe.session] = keyframe
-        if before is None:
-            return None
-        edge = self._odometry_edge(before, keyframe)
-        self.edges.append(edge)
+        edge = None if before is None else self._odometry_edge(before, keyframe)
+        if edge is not None:
+            self.edges.append(edge)
         return edge
 
     def add_loop(self, loop: LoopClosure) -> Edge:
@@ -84,16 +84,13 @@ class PoseGraph:
         self.edges.append(edge)
         return edge
 
-    def _odometry_edge(self, before: Keyframe, after: Keyframe) -> Edge:
+    def _odometry_edge(self, before: Keyframe, after: Keyframe) -> Edge | None:
         T_before_after = invert(self._poses[before.id]) @ self._poses[after.id]
         step_m = float(np.linalg.norm(T_before_after[:3, 3]))
         if step_m > self._noise.jump_m:
-            sigmas = [step_m] * 3 + [LOST_TURN_RAD] * 3
-            covariance = np.diag(np.square(sigmas))
-        else:
-            way_m = max(step_m, after.travelled_m - before.travelled_m)
-            covariance = drift_covariance(way_m, self._noise)
-        return Edge(before.id, after.id, T_before_after, covariance)
+            return None
+        way_m = max(step_m, after.travelled_m - before.travelled_m)
+        return Edge(before.id, after.id, T_before_after, drift_covariance(way_m, self._noise))
 
 
 def is_covariance(matrix: NDArray[np.float64]) -> bool:

@@ -1,6 +1,7 @@
 """Pairs of simulated scans of one place, and of different ones, with their true relative pose."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+import functools
 
 import numpy as np
 
@@ -23,16 +24,22 @@ class SimulatedDrive:
     """A drive every 2 m with scans made when asked for."""
 
     simulation: object
+    kept: dict = field(default_factory=dict)
 
     @property
     def T_world_sensor(self):
         return self.simulation.T_world_sensor
 
-    def keyframe(self, index, *, keyframe_id=None, session='a'):
+    def keyframe(self, index):
+        if index not in self.kept:
+            self.kept[index] = self._keyframe(index)
+        return self.kept[index]
+
+    def _keyframe(self, index):
         scan = self.simulation.scan(index)
         return Keyframe(
-            id=index if keyframe_id is None else keyframe_id,
-            session=session,
+            id=index,
+            session='a',
             stamp_ns=scan.stamp_ns,
             descriptor=np.zeros(1, np.float32),
             points=thin(scan.points, STORED_VOXEL_M),
@@ -54,7 +61,8 @@ class SimulatedDrive:
         return [(int(a), int(b)) for a, b in found[chosen]]
 
 
-def simulate(kind, sensor='hdl64', *, columns=600, seed=21, size_m=200.0, length_m=700.0):
+@functools.cache
+def simulate(kind, sensor='hdl64', *, columns=512, seed=21, size_m=160.0, length_m=600.0):
     """Drive through a small world that the defaults were not tuned on."""
     world = make_world(kind, seed, size_m=size_m)
     drive = make_drive(world, length_m, seed=seed)

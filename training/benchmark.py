@@ -2,6 +2,7 @@
 
     python training/benchmark.py descriptor --json descriptor.json
     python training/benchmark.py simulator --json simulator.json
+    python training/benchmark.py registration --json registration.json
 
 Nothing else should run on the machine meanwhile.
 """
@@ -33,6 +34,15 @@ def build_parser() -> argparse.ArgumentParser:
     simulator = commands.add_parser('simulator', help='scans of 64 x 1024 rays per second')
     simulator.add_argument('--scans', type=int, default=100, help='scans per world')
     simulator.set_defaults(run=_simulator)
+    registration = commands.add_parser(
+        'registration', help='verification of true and false pairs, real and simulated'
+    )
+    registration.add_argument('--every', type=int, default=4, help='take every n-th real pair')
+    registration.add_argument('--pairs', type=int, default=20, help='per simulated drive')
+    registration.add_argument(
+        '--data', type=Path, default=SHARED_DATA, help='folder with scans_*.npz'
+    )
+    registration.set_defaults(run=_registration)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
     return parser
@@ -50,6 +60,13 @@ def _simulator(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = simulator.run(scans=args.scans)
     return result, simulator.table(result)
+
+
+def _registration(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import registration
+
+    result = registration.run(args.data, every=args.every, pairs=args.pairs)
+    return result, registration.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,13 @@ import pytest
 from test_pose_graph import LAP, closure, keyframe, laps, noisy
 
 from lpr_ros.core.geometry import invert, pose_from_euler
-from lpr_ros.core.pairwise import PairwiseConfig, PairwiseConsistency
+from lpr_ros.core.odometry_noise import OdometryNoiseConfig
+from lpr_ros.core.pairwise import (
+    PairwiseConfig,
+    PairwiseConsistency,
+    cycle_errors,
+    place,
+)
 from lpr_training.simulator import OdometryConfig
 from lpr_training.simulator.odometry import drifting
 
@@ -108,3 +114,22 @@ def test_memory_is_bounded_by_the_window(drive, rng):
     for i in range(LAP, LAP + 30):
         add(check, true_loop(T_true, i, rng), keyframes)
     assert len(check.trusted) <= 5
+
+
+def test_cycle_errors_are_those_that_the_covariances_foretell(rng):
+    """Of six numbers the mean is six, whatever the shape of the covariance and the lever."""
+    sigma = np.array([0.01, 0.3, 0.02, 0.001, 0.002, 0.05])
+    exact = OdometryNoiseConfig(
+        position_share=0.0, heading_deg=0.0, tilt_deg=0.0, least_m=1e-6, least_deg=1e-6
+    )
+    ends = [pose_from_euler(50.0 * rng.normal(size=3), rng.normal(size=3)) for _ in range(4)]
+    keyframes = [keyframe(i, T) for i, T in enumerate(ends)]
+
+    def measured(match, query):
+        motion = sigma * rng.standard_normal(6)
+        T = invert(ends[match]) @ ends[query] @ pose_from_euler(motion[:3], motion[3:])
+        loop = replace(closure(match, query, T), covariance=np.diag(sigma**2))
+        return place(loop, keyframes[query], keyframes[match])
+
+    errors = [cycle_errors(measured(0, 1), [measured(2, 3)], exact)[0] for _ in range(600)]
+    assert np.mean(errors) == pytest.approx(6.0, rel=0.15)

@@ -30,7 +30,7 @@ class PairwiseConfig(Config):
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
+class PlacedLoop:
     """A loop and where odometry has its two ends."""
 
     loop: LoopClosure
@@ -44,11 +44,11 @@ class _Group:
     """Loops between one pair of sessions, and which of them are consistent."""
 
     def __init__(self) -> None:
-        self.entries: list[_Entry] = []
+        self.entries: list[PlacedLoop] = []
         self.agree: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self.trusted: tuple[int, ...] = ()
 
-    def append(self, entry: _Entry, agrees: NDArray[np.bool_], window: int) -> None:
+    def append(self, entry: PlacedLoop, agrees: NDArray[np.bool_], window: int) -> None:
         """Take a loop that agrees with these of the loops so far; find the largest set anew."""
         count = len(self.entries)
         grown = np.zeros((count + 1, count + 1), dtype=bool)
@@ -94,7 +94,7 @@ class PairwiseConsistency:
 
         A loop whose keyframes have no odometry cannot be checked, and is never trusted.
         """
-        entry = _entry(loop, query, match)
+        entry = place(loop, query, match)
         if entry is None:
             return []
         group = self._groups.setdefault((query.session, match.session), _Group())
@@ -106,14 +106,14 @@ class PairwiseConsistency:
         self._reported.update((x.query_id, x.match_id) for x in fresh)
         return fresh
 
-    def _agreeing(self, entry: _Entry, others: list[_Entry]) -> NDArray[np.bool_]:
+    def _agreeing(self, entry: PlacedLoop, others: list[PlacedLoop]) -> NDArray[np.bool_]:
         if not others:
             return np.zeros(0, dtype=bool)
         return cycle_errors(entry, others, self._config.odometry) <= self._config.chi2
 
 
 def cycle_errors(
-    entry: _Entry, others: list[_Entry], noise: OdometryNoiseConfig
+    entry: PlacedLoop, others: list[PlacedLoop], noise: OdometryNoiseConfig
 ) -> NDArray[np.float64]:
     """Squared error, in sigmas, of the cycle that a loop makes with each of the others, (N,).
 
@@ -139,11 +139,12 @@ def cycle_errors(
     return errors
 
 
-def _entry(loop: LoopClosure, query: Keyframe, match: Keyframe) -> _Entry | None:
+def place(loop: LoopClosure, query: Keyframe, match: Keyframe) -> PlacedLoop | None:
+    """Put a loop where odometry has its ends; None where there is no odometry."""
     T_query, T_match = query.T_odom_sensor, match.T_odom_sensor
     if T_query is None or T_match is None or not np.isfinite([T_query, T_match]).all():
         return None
-    return _Entry(loop, T_query, T_match, query.travelled_m, match.travelled_m)
+    return PlacedLoop(loop, T_query, T_match, query.travelled_m, match.travelled_m)
 
 
 def _grow(agree: NDArray[np.bool_], start: int) -> tuple[int, ...]:

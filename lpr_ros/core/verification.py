@@ -55,8 +55,8 @@ class VerificationConfig(Config):
     covariance_scale: float = option(
         10.0, 'by which the covariance of the refinement is too small', low=0.0
     )
-    least_sigma_m: float = option(0.005, 'no position is better', unit='m', low=1e-6)
-    least_sigma_deg: float = option(0.01, 'no angle is better', unit='deg', low=1e-6)
+    least_sigma_m: float = option(0.002, 'no position is better', unit='m', low=1e-6)
+    least_sigma_deg: float = option(0.005, 'no angle is better', unit='deg', low=1e-6)
     place_radius_m: float = option(
         5.0, 'sigma of the position of an unverified match', unit='m', low=0.1
     )

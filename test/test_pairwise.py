@@ -133,3 +133,14 @@ def test_cycle_errors_are_those_that_the_covariances_foretell(rng):
 
     errors = [cycle_errors(measured(0, 1), [measured(2, 3)], exact)[0] for _ in range(600)]
     assert np.mean(errors) == pytest.approx(6.0, rel=0.15)
+
+
+def test_a_loop_that_odometry_rules_out_is_never_trusted(drive, rng):
+    """Three loops that agree with each other, each to a house 60 m from the right one."""
+    T_true, keyframes = drive
+    check = PairwiseConsistency(PairwiseConfig(fewest_agreeing=0))
+    for i in range(LAP, LAP + 12, 4):
+        true = true_loop(T_true, i, rng)
+        wrong = replace(true, match_id=true.match_id + 30)
+        assert add(check, wrong, keyframes) == []
+        assert add(check, true, keyframes) == [true]

@@ -2,7 +2,8 @@
 
 Two loops and the odometry between their ends make a cycle. Gone round once, one should be back:
 off by no more than the covariances of the loops and the drift of odometry allow. Trusted is the
-largest set of loops found in which every two are consistent.
+largest set of loops found in which every two are consistent. A loop within one session makes such
+a cycle with odometry alone: in a row of equal houses, nothing else tells a wrong one.
 """
 
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ class PairwiseConsistency:
         entry = place(loop, query, match)
         if entry is None:
             return []
+        if query.session == match.session and not agrees_with_odometry(entry, self._config):
+            return []
         group = self._groups.setdefault((query.session, match.session), _Group())
         group.append(entry, self._agreeing(entry, group.entries), self._config.window)
         if len(group.trusted) <= self._config.fewest_agreeing:
@@ -137,6 +140,18 @@ def cycle_errors(
     weighted = np.linalg.solve(covariance, motion[..., None])[..., 0]
     errors: NDArray[np.float64] = np.einsum('ni,ni->n', motion, weighted)
     return errors
+
+
+def agrees_with_odometry(entry: PlacedLoop, config: PairwiseConfig) -> bool:
+    """Say whether a loop within a session is where odometry, with its drift, allows it to be.
+
+    A jump is travelled too, and so allows for itself.
+    """
+    T_match_query = invert(entry.T_match) @ entry.T_query
+    motion = motion_between(T_match_query, entry.loop.T_match_query)
+    way_m = abs(entry.travelled_query_m - entry.travelled_match_m)
+    covariance = drift_covariance(way_m, config.odometry) + entry.loop.covariance
+    return bool(motion @ np.linalg.solve(covariance, motion) <= config.chi2)
 
 
 def place(loop: LoopClosure, query: Keyframe, match: Keyframe) -> PlacedLoop | None:

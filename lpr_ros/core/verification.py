@@ -46,6 +46,9 @@ class VerificationConfig(Config):
     seen_through: float = option(
         0.06, 'share of one cloud that the other may see through', low=0.0, high=1.0
     )
+    clear: float = option(
+        0.02, 'share seen through up to which no better pose is looked for', low=0.0, high=1.0
+    )
     near_m: float = option(1.0, 'a point explains another within', unit='m', low=0.05, high=5.0)
     fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
     farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
@@ -109,11 +112,16 @@ class GeometricVerifier:
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
     ) -> LoopClosure | None:
-        """Return the loop closure of the first hypothesis that holds, or None."""
+        """Return the loop closure of the hypothesis that least speaks against, or None.
+
+        In a row of equal houses the pose one house on is acceptable too: only a pose with next to
+        nothing against it ends the search.
+        """
         source = prepare(query.points, self._config.registration)
         target = prepare(candidate.points, self._config.registration)
         if source is None or target is None:
             return None
+        best: tuple[Refinement, Agreement] | None = None
         for T_start in self._hypotheses(target, source, query, candidate, T_guess):
             found = refine(target, source, T_start, self._config.registration)
             if found is None or found.inliers < self._config.fewest_inliers:
@@ -121,9 +129,13 @@ class GeometricVerifier:
             agreement = measure_agreement(
                 target, source, found.T_target_source, self._config.near_m
             )
-            if self._accepts(found, agreement):
-                return self._closure(query, candidate, match, found, agreement)
-        return None
+            if not self._accepts(found, agreement):
+                continue
+            if best is None or agreement.seen_through < best[1].seen_through:
+                best = (found, agreement)
+            if best[1].seen_through <= self._config.clear:
+                break
+        return None if best is None else self._closure(query, candidate, match, *best)
 
     def _hypotheses(
         self,
@@ -138,11 +150,11 @@ class GeometricVerifier:
             yield T_guess
         if self._config.strategy == 'full':
             yield from self._searched(target, source)
-            return
         T_odometry = odometry_between(candidate, query)
         if T_odometry is not None:
             yield T_odometry
-        yield from (np.eye(4), HALF_TURN)  # the same lane, and the opposite one
+        if self._config.strategy == 'gicp':
+            yield from (np.eye(4), HALF_TURN)  # the same lane, and the opposite one
 
     def _searched(self, target: Prepared, source: Prepared) -> Iterator[NDArray[np.float64]]:
         """Search among what stands upright; then, as in a forest, among everything, coarsely."""

@@ -108,9 +108,11 @@ def _between(T: NDArray[np.float64], a: int, b: int) -> NDArray[np.float64]:
 
 
 def _scanned(simulation: Simulation, index: int) -> Keyframe:
-    return _keyframe(index, thin(simulation.scan(index).points, STORED_VOXEL_M))
+    scan = simulation.scan(index)
+    keyframe = _keyframe(index, thin(scan.points, STORED_VOXEL_M))
+    return replace(keyframe, T_odom_sensor=scan.T_odom_sensor, travelled_m=SPACING_M * index)
 
 
 def _keyframe(index: int, points: NDArray[np.float32]) -> Keyframe:
-    """Wrap points alone: what was not asked for, as odometry, cannot help."""
+    """Wrap points alone."""
     return Keyframe(index, 'benchmark', index, np.zeros(1, np.float32), points, None, 0.0)

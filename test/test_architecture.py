@@ -76,6 +76,11 @@ def test_core_imports_nothing_of_the_ros_shell():
                     assert node.module.startswith('lpr_ros.core'), f'{path}: {node.module}'
 
 
+@pytest.mark.parametrize('package', ['gtsam', 'kiss_matcher', 'small_gicp'])
+def test_a_library_of_loop_closing_is_imported_in_one_file(package):
+    assert len([path for path in CORE_FILES if package in imported_packages(path)]) == 1
+
+
 def test_package_itself_imports_nothing():
     assert not imported_packages(ROOT / 'lpr_ros' / '__init__.py')
 

@@ -3,6 +3,7 @@
     python training/benchmark.py descriptor --json descriptor.json
     python training/benchmark.py simulator --json simulator.json
     python training/benchmark.py database --json database.json
+    python training/benchmark.py registration --json registration.json
 
 Nothing else should run on the machine meanwhile.
 """
@@ -43,6 +44,15 @@ def build_parser() -> argparse.ArgumentParser:
     database.add_argument('--methods', nargs='+', help="such as exact 'ours, 8 bit' (all)")
     database.add_argument('--queries', type=int, default=200, help='per figure (median)')
     database.set_defaults(run=_database)
+    registration = commands.add_parser(
+        'registration', help='verification of true and false pairs, real and simulated'
+    )
+    registration.add_argument('--every', type=int, default=4, help='take every n-th real pair')
+    registration.add_argument('--pairs', type=int, default=20, help='per simulated drive')
+    registration.add_argument(
+        '--data', type=Path, default=SHARED_DATA, help='folder with scans_*.npz'
+    )
+    registration.set_defaults(run=_registration)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
     return parser
@@ -69,6 +79,13 @@ def _database(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     given = {name: getattr(args, name) for name in names if getattr(args, name)}
     result = database.run(queries=args.queries, **given)
     return result, database.table(result)
+
+
+def _registration(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import registration
+
+    result = registration.run(args.data, every=args.every, pairs=args.pairs)
+    return result, registration.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

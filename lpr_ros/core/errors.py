@@ -31,3 +31,7 @@ class DatabaseError(LprError, ValueError):
 
 class MapError(LprError):
     """A map file is damaged, of another version or checkpoint, or cannot be written."""
+
+
+class GraphError(LprError, ValueError):
+    """A pose graph cannot take this: an unknown keyframe, a pose or covariance that is none."""

@@ -1,0 +1,174 @@
+"""Pairwise consistency: loop closures that contradict the others are not trusted.
+
+Two loops and the odometry between their ends make a cycle. Gone round once, one should be back:
+off by no more than the covariances of the loops and the drift of odometry allow. Trusted is the
+largest set of loops found in which every two are consistent. A loop within one session makes such
+a cycle with odometry alone: in a row of equal houses, nothing else tells a wrong one.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.config import Config, option
+from lpr_ros.core.geometry import invert
+from lpr_ros.core.odometry_noise import OdometryNoiseConfig, drift_covariance
+from lpr_ros.core.records import Keyframe, LoopClosure
+from lpr_ros.core.tangent import adjoint, motion_between, propagate
+
+
+@dataclass(frozen=True)
+class PairwiseConfig(Config):
+    """When loops are consistent, and how many must be."""
+
+    chi2: float = option(
+        22.5, 'squared error of a cycle, in sigmas, of 6 numbers; 22.5 keeps 99.9 %', low=0.0
+    )
+    fewest_agreeing: int = option(1, 'other loops that must agree before one is trusted', low=0)
+    window: int = option(500, 'most loops compared with, the newest', low=1)
+    odometry: OdometryNoiseConfig = field(default_factory=OdometryNoiseConfig)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedLoop:
+    """A loop and where odometry has its two ends."""
+
+    loop: LoopClosure
+    T_query: NDArray[np.float64]
+    T_match: NDArray[np.float64]
+    travelled_query_m: float
+    travelled_match_m: float
+
+
+class _Group:
+    """Loops between one pair of sessions, and which of them are consistent."""
+
+    def __init__(self) -> None:
+        self.entries: list[PlacedLoop] = []
+        self.agree: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
+        self.trusted: tuple[int, ...] = ()
+
+    def append(self, entry: PlacedLoop, agrees: NDArray[np.bool_], window: int) -> None:
+        """Take a loop that agrees with these of the loops so far; find the largest set anew."""
+        count = len(self.entries)
+        grown = np.zeros((count + 1, count + 1), dtype=bool)
+        grown[:count, :count] = self.agree
+        grown[count, :count] = grown[:count, count] = agrees
+        self.entries.append(entry)
+        self.agree = grown
+        # The largest set either stays or has the new loop in it.
+        found = _grow(self.agree, count)
+        if set(self.trusted) <= set(np.flatnonzero(agrees)):
+            found = (*self.trusted, count)
+        if len(found) > len(self.trusted):
+            self.trusted = found
+        if len(self.entries) > window:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        self.entries.pop(0)
+        self.agree = self.agree[1:, 1:]
+        self.trusted = tuple(i - 1 for i in self.trusted if i > 0)
+
+
+class PairwiseConsistency:
+    """Takes loops one by one and says which may be trusted now."""
+
+    def __init__(self, config: PairwiseConfig | None = None):
+        self._config = config or PairwiseConfig()
+        self._groups: dict[tuple[str, str], _Group] = {}
+        self._reported: set[tuple[int, int]] = set()
+
+    @property
+    def trusted(self) -> list[LoopClosure]:
+        """Loops of the largest consistent sets, of all sessions, in order of arrival."""
+        return [
+            group.entries[i].loop
+            for group in self._groups.values()
+            if len(group.trusted) > self._config.fewest_agreeing
+            for i in sorted(group.trusted)
+        ]
+
+    def add(self, loop: LoopClosure, query: Keyframe, match: Keyframe) -> list[LoopClosure]:
+        """Take the next loop; return loops trusted now that were not returned before.
+
+        A loop whose keyframes have no odometry cannot be checked, and is never trusted.
+        """
+        entry = place(loop, query, match)
+        if entry is None:
+            return []
+        if query.session == match.session and not agrees_with_odometry(entry, self._config):
+            return []
+        group = self._groups.setdefault((query.session, match.session), _Group())
+        group.append(entry, self._agreeing(entry, group.entries), self._config.window)
+        if len(group.trusted) <= self._config.fewest_agreeing:
+            return []
+        loops = [group.entries[i].loop for i in sorted(group.trusted)]
+        fresh = [x for x in loops if (x.query_id, x.match_id) not in self._reported]
+        self._reported.update((x.query_id, x.match_id) for x in fresh)
+        return fresh
+
+    def _agreeing(self, entry: PlacedLoop, others: list[PlacedLoop]) -> NDArray[np.bool_]:
+        if not others:
+            return np.zeros(0, dtype=bool)
+        return cycle_errors(entry, others, self._config.odometry) <= self._config.chi2
+
+
+def cycle_errors(
+    entry: PlacedLoop, others: list[PlacedLoop], noise: OdometryNoiseConfig
+) -> NDArray[np.float64]:
+    """Squared error, in sigmas, of the cycle that a loop makes with each of the others, (N,).
+
+    The cycle: from the loop's match to its query, along odometry to the other's query, back
+    through the other loop to its match, along odometry to where it began.
+    """
+    T_query1_query2 = invert(entry.T_query) @ np.stack([o.T_query for o in others])
+    T_match2_match1 = invert(np.stack([o.T_match for o in others])) @ entry.T_match
+    T_query2_match2 = invert(np.stack([o.loop.T_match_query for o in others]))
+    T_query2_match1 = T_query2_match2 @ T_match2_match1
+    T_query1_match1 = T_query1_query2 @ T_query2_match1
+    motion = motion_between(entry.loop.T_match_query @ T_query1_match1, np.eye(4))
+    way_query = np.array([abs(o.travelled_query_m - entry.travelled_query_m) for o in others])
+    way_match = np.array([abs(o.travelled_match_m - entry.travelled_match_m) for o in others])
+    second = np.stack([o.loop.covariance for o in others]) + drift_covariance(way_query, noise)
+    covariance = (
+        propagate(adjoint(invert(T_query1_match1)), entry.loop.covariance)
+        + propagate(adjoint(invert(T_query2_match1)), second)
+        + drift_covariance(way_match, noise)
+    )
+    weighted = np.linalg.solve(covariance, motion[..., None])[..., 0]
+    errors: NDArray[np.float64] = np.einsum('ni,ni->n', motion, weighted)
+    return errors
+
+
+def agrees_with_odometry(entry: PlacedLoop, config: PairwiseConfig) -> bool:
+    """Say whether a loop within a session is where odometry, with its drift, allows it to be.
+
+    A jump is travelled too, and so allows for itself.
+    """
+    T_match_query = invert(entry.T_match) @ entry.T_query
+    motion = motion_between(T_match_query, entry.loop.T_match_query)
+    way_m = abs(entry.travelled_query_m - entry.travelled_match_m)
+    covariance = drift_covariance(way_m, config.odometry) + entry.loop.covariance
+    return bool(motion @ np.linalg.solve(covariance, motion) <= config.chi2)
+
+
+def place(loop: LoopClosure, query: Keyframe, match: Keyframe) -> PlacedLoop | None:
+    """Put a loop where odometry has its ends; None where there is no odometry."""
+    T_query, T_match = query.T_odom_sensor, match.T_odom_sensor
+    if T_query is None or T_match is None or not np.isfinite([T_query, T_match]).all():
+        return None
+    return PlacedLoop(loop, T_query, T_match, query.travelled_m, match.travelled_m)
+
+
+def _grow(agree: NDArray[np.bool_], start: int) -> tuple[int, ...]:
+    """Grow a set in which all agree, from one member, always by whom most of the rest like."""
+    members = [start]
+    rest = np.flatnonzero(agree[start])
+    while len(rest):
+        popularity = agree[np.ix_(rest, rest)].sum(axis=1)
+        best = int(rest[len(rest) - 1 - int(np.argmax(popularity[::-1]))])  # the newest of equals
+        members.append(best)
+        rest = rest[agree[best, rest]]
+    return tuple(members)

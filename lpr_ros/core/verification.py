@@ -1,0 +1,225 @@
+"""Verification of a match: whether it is the same place, and where in it the query is.
+
+A verifier takes two keyframes and gives a loop closure or None. Accepted is what physical
+quantities support: enough of what stands upright in either cloud is explained by the other, and
+neither saw through what the other shows (agreement.py). The number of inliers alone says little: a
+registration 20 m wrong can have thousands.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.agreement import Agreement, measure_agreement
+from lpr_ros.core.config import Config, option
+from lpr_ros.core.geometry import invert
+from lpr_ros.core.keyframes import thin
+from lpr_ros.core.records import Keyframe, LoopClosure, Match
+from lpr_ros.core.registration import (
+    Prepared,
+    Refinement,
+    RegistrationConfig,
+    prepare,
+    refine,
+    register_globally,
+)
+
+STRATEGIES = ('none', 'gicp', 'full')
+HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
+UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a heading that may be any
+
+
+@dataclass(frozen=True)
+class VerificationConfig(Config):
+    """How a match is verified and what is accepted; thresholds are measured (README)."""
+
+    strategy: str = option(
+        'full', 'none takes every match; gicp needs a guess; full finds any pose',
+        choices=STRATEGIES,
+    )  # fmt: skip
+    overlap: float = option(
+        0.45, 'share of each cloud that the other must explain', low=0.0, high=1.0
+    )
+    seen_through: float = option(
+        0.06, 'share of one cloud that the other may see through', low=0.0, high=1.0
+    )
+    clear: float = option(
+        0.02, 'share seen through up to which no better pose is looked for', low=0.0, high=1.0
+    )
+    near_m: float = option(1.0, 'a point explains another within', unit='m', low=0.05, high=5.0)
+    fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
+    farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
+    coarse_voxel_m: float = option(
+        0.8, 'of the second search, where the first fails', unit='m', low=0.05, high=5.0
+    )
+    covariance_scale: float = option(
+        10.0, 'by which the covariance of the refinement is too small', low=0.0
+    )
+    least_sigma_m: float = option(0.002, 'no position is better', unit='m', low=1e-6)
+    least_sigma_deg: float = option(0.005, 'no angle is better', unit='deg', low=1e-6)
+    place_radius_m: float = option(
+        5.0, 'sigma of the position of an unverified match', unit='m', low=0.1
+    )
+    registration: RegistrationConfig = field(default_factory=RegistrationConfig)
+
+
+class Verifier(Protocol):
+    """Turns a match into a loop closure, or refuses it."""
+
+    def verify(
+        self,
+        query: Keyframe,
+        candidate: Keyframe,
+        match: Match,
+        T_guess: NDArray[np.float64] | None = None,
+    ) -> LoopClosure | None:
+        """Return the loop closure, or None; T_guess is T_match_query where something knows it."""
+
+
+class NoVerifier:
+    """Takes every match: the same place within a radius, the heading unknown."""
+
+    def __init__(self, config: VerificationConfig):
+        sigma = [config.place_radius_m] * 3 + [0.1, 0.1, UNKNOWN_YAW_RAD]
+        self._covariance = np.diag(np.square(sigma))
+
+    def verify(
+        self,
+        query: Keyframe,
+        candidate: Keyframe,
+        match: Match,
+        T_guess: NDArray[np.float64] | None = None,
+    ) -> LoopClosure | None:
+        """Return a loop closure that claims nothing but the place."""
+        return LoopClosure(
+            query.id, candidate.id, np.eye(4), self._covariance.copy(), 0.0, 0, match
+        )
+
+
+class GeometricVerifier:
+    """Registers the two clouds and accepts what agrees; with a search or from guesses only."""
+
+    def __init__(self, config: VerificationConfig):
+        self._config = config
+
+    def verify(
+        self,
+        query: Keyframe,
+        candidate: Keyframe,
+        match: Match,
+        T_guess: NDArray[np.float64] | None = None,
+    ) -> LoopClosure | None:
+        """Return the loop closure of the hypothesis that least speaks against, or None.
+
+        In a row of equal houses the pose one house on is acceptable too: only a pose with next to
+        nothing against it ends the search.
+        """
+        source = prepare(query.points, self._config.registration)
+        target = prepare(candidate.points, self._config.registration)
+        if source is None or target is None:
+            return None
+        best: tuple[Refinement, Agreement] | None = None
+        for T_start in self._hypotheses(target, source, query, candidate, T_guess):
+            found = refine(target, source, T_start, self._config.registration)
+            if found is None or found.inliers < self._config.fewest_inliers:
+                continue
+            agreement = measure_agreement(
+                target, source, found.T_target_source, self._config.near_m
+            )
+            if not self._accepts(found, agreement):
+                continue
+            if best is None or agreement.seen_through < best[1].seen_through:
+                best = (found, agreement)
+            if best[1].seen_through <= self._config.clear:
+                break
+        return None if best is None else self._closure(query, candidate, match, *best)
+
+    def _hypotheses(
+        self,
+        target: Prepared,
+        source: Prepared,
+        query: Keyframe,
+        candidate: Keyframe,
+        T_guess: NDArray[np.float64] | None,
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield poses to refine, the likeliest and cheapest first."""
+        if T_guess is not None and np.isfinite(T_guess).all():
+            yield T_guess
+        if self._config.strategy == 'full':
+            yield from self._searched(target, source)
+        T_odometry = odometry_between(candidate, query)
+        if T_odometry is not None:
+            yield T_odometry
+        if self._config.strategy == 'gicp':
+            yield from (np.eye(4), HALF_TURN)  # the same lane, and the opposite one
+
+    def _searched(self, target: Prepared, source: Prepared) -> Iterator[NDArray[np.float64]]:
+        """Search among what stands upright; then, as in a forest, among everything, coarsely."""
+        fine_m, coarse_m = self._config.registration.voxel_m, self._config.coarse_voxel_m
+        found = register_globally(target.upright, source.upright, fine_m)
+        if found is not None:
+            yield found.T_target_source
+        found = register_globally(
+            thin(target.points, coarse_m), thin(source.points, coarse_m), coarse_m
+        )
+        if found is not None:
+            yield found.T_target_source
+
+    def _accepts(self, found: Refinement, agreement: Agreement) -> bool:
+        return (
+            agreement.overlap >= self._config.overlap
+            and agreement.seen_through <= self._config.seen_through
+            and float(np.linalg.norm(found.T_target_source[:3, 3])) <= self._config.farthest_m
+        )
+
+    def _closure(
+        self,
+        query: Keyframe,
+        candidate: Keyframe,
+        match: Match,
+        found: Refinement,
+        agreement: Agreement,
+    ) -> LoopClosure:
+        return LoopClosure(
+            query.id,
+            candidate.id,
+            found.T_target_source,
+            honest_covariance(found, self._config),
+            agreement.overlap_source,
+            found.inliers,
+            match,
+        )
+
+
+def honest_covariance(found: Refinement, config: VerificationConfig) -> NDArray[np.float64]:
+    """Scale the refinement's covariance to errors really made, and never below a floor.
+
+    Neighbouring points are wrong together (surfaces estimated from few rings, voxels, things that
+    moved), which the Hessian does not know: it takes each for a measurement of its own. The worse
+    the points fit, the more of this there is. Small motions on the right, x y z roll pitch yaw.
+    """
+    floor_rad = np.radians(config.least_sigma_deg)
+    floor = np.diag(np.square([config.least_sigma_m] * 3 + [floor_rad] * 3))
+    scale = config.covariance_scale * found.error_per_inlier**2
+    # A direction that no surface binds has no information: leave it wide, not infinite.
+    values, vectors = np.linalg.eigh(found.information)
+    variance = scale / np.maximum(values, 1e-6)
+    covariance: NDArray[np.float64] = (vectors * variance) @ vectors.T + floor
+    return covariance
+
+
+def odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] | None:
+    """Return T_match_query as odometry has it; None without it or between sessions."""
+    poses = (match.T_odom_sensor, query.T_odom_sensor)
+    if match.session != query.session or poses[0] is None or poses[1] is None:
+        return None
+    T_match_query = invert(poses[0]) @ poses[1]
+    return T_match_query if np.isfinite(T_match_query).all() else None
+
+
+def make_verifier(config: VerificationConfig) -> Verifier:
+    """Build the verifier that the configuration names."""
+    return NoVerifier(config) if config.strategy == 'none' else GeometricVerifier(config)

@@ -74,8 +74,9 @@ def table(result: dict[str, Any]) -> str:
         )
     lines += [
         '',
-        '| simulated | accepted | of these wrong (0) | median m (< 0.15) | p99 m (< 1) | median deg (< 0.5) '
-        '| NEES per dimension (0.5 - 2) | false pairs accepted | and within odometry (0) | CPU s | CPU s of false |',
+        '| simulated | accepted | of these wrong (0) | median m (< 0.15) | p99 m (< 1) '
+        '| median deg (< 0.5) | NEES per dimension (0.5 - 2) | false pairs accepted '
+        '| and within odometry (0) | CPU s | CPU s of false |',
         '|---|---|---|---|---|---|---|---|---|---|---|',
     ]
     for name, row in result['simulated'].items():

@@ -95,7 +95,7 @@ def _judge(pairs: Sequence[Pair], config: VerificationConfig) -> dict[str, Any]:
     closures, seconds = _verify(pairs, config)
     motions, nees = [], []
     for pair, closure in zip(pairs, closures, strict=True):
-        if closure is not None and pair.T_match_query is not None:
+        if closure is not None:
             motion = motion_between(closure.T_match_query, pair.T_match_query)
             motions.append(motion)
             nees.append(motion @ np.linalg.solve(closure.covariance, motion) / 6.0)
@@ -117,16 +117,22 @@ def _judge(pairs: Sequence[Pair], config: VerificationConfig) -> dict[str, Any]:
 
 
 def _refused(pairs: Sequence[Pair], config: VerificationConfig) -> dict[str, Any]:
-    """Verify false pairs."""
+    """Verify pairs of different places; a right pose between two that overlap is no fault."""
     closures, seconds = _verify(pairs, config)
     accepted = [(c, p) for c, p in zip(closures, pairs, strict=True) if c is not None]
-    trusted = [_allowed(closure, pair) for closure, pair in accepted]
+    wrong = [(c, p) for c, p in accepted if _error_m(c, p) > WRONG_M]
     return {
         'false_pairs': len(pairs),
-        'false_accepted': len(accepted),
-        'false_within_odometry': sum(trusted),
+        'false_right_pose': len(accepted) - len(wrong),
+        'false_accepted': len(wrong),
+        'false_within_odometry': sum(_allowed(closure, pair) for closure, pair in wrong),
         'false_cpu_s': seconds,
     }
+
+
+def _error_m(closure: LoopClosure, pair: Pair) -> float:
+    motion = motion_between(closure.T_match_query, pair.T_match_query)
+    return float(np.linalg.norm(motion[:3]))
 
 
 def _allowed(closure: LoopClosure, pair: Pair) -> bool:

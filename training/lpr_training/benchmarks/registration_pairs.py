@@ -30,11 +30,11 @@ ELSEWHERE_M = 25.0
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two keyframes; without a true pose they are of different places."""
+    """Two keyframes and the true pose between them."""
 
     match: Keyframe
     query: Keyframe
-    T_match_query: NDArray[np.float64] | None
+    T_match_query: NDArray[np.float64]
 
 
 def real_pairs(data: Path, run: str, apart: int, every: int, seed: int) -> Iterator[Pair]:
@@ -63,12 +63,12 @@ def simulated_pairs(
     simulation = simulate_drive(world, device, drive, config, seed=seed)
     revisits = _revisits(simulation.T_world_sensor, count, np.random.default_rng(seed))
     keyframes = {i: _scanned(simulation, i) for pair in revisits for i in pair}
-    true = [
-        Pair(keyframes[a], keyframes[b], _between(simulation.T_world_sensor, a, b))
-        for a, b in revisits
-    ]
-    alike = _alike(keyframes, simulation.T_world_sensor, count)
-    return true, [Pair(keyframes[a], keyframes[b], None) for a, b in alike]
+    T = simulation.T_world_sensor
+    true, false = (
+        [Pair(keyframes[a], keyframes[b], invert(T[a]) @ T[b]) for a, b in pairs]
+        for pairs in (revisits, _alike(keyframes, T, count))
+    )
+    return true, false
 
 
 def _revisits(
@@ -100,11 +100,6 @@ def _alike(
             if np.linalg.norm(T[a, :2, 3] - T[b, :2, 3]) > ELSEWHERE_M:
                 scored.append((float(value), a, b))
     return [(a, b) for _, a, b in sorted(scored)[:count]]
-
-
-def _between(T: NDArray[np.float64], a: int, b: int) -> NDArray[np.float64]:
-    T_a_b: NDArray[np.float64] = invert(T[a]) @ T[b]
-    return T_a_b
 
 
 def _scanned(simulation: Simulation, index: int) -> Keyframe:

@@ -1,11 +1,8 @@
-"""The batch sampler: pairs of positives, every place at most once unless it must, exact resume."""
-
-import json
+"""The batch sampler: pairs of positives, every place at most once unless it must."""
 
 import numpy as np
-import pytest
 
-from lpr_training.sampling import PairBatchSampler, plan_epoch
+from lpr_training.sampling import plan_epoch
 
 
 def line_positives(count, reach=2):
@@ -51,62 +48,6 @@ def test_short_last_batch_is_dropped_below_four():
     assert sizes == [4, 4]
     sizes = [len(b) for b in plan_epoch(positives, 6, np.random.default_rng(0))]
     assert sizes == [6, 4]
-
-
-def test_epochs_differ_and_length_is_exact():
-    sampler = PairBatchSampler(line_positives(60), 8, np.random.default_rng(1))
-    expected = len(sampler)
-    first = list(sampler)
-    assert len(first) == expected
-    assert first != list(sampler)
-
-
-@pytest.mark.parametrize('taken', [0, 1, 3, 'all'])
-def test_resume_continues_exactly(taken):
-    def make(seed):
-        return PairBatchSampler(line_positives(60), 8, np.random.default_rng(seed))
-
-    reference = make(3)
-    epochs = [list(reference) for _ in range(3)]
-    sampler = make(3)
-    list(sampler)
-    taken = len(epochs[1]) if taken == 'all' else taken
-    running = iter(sampler)
-    for _ in range(taken):
-        next(running)
-    state = json.loads(json.dumps(sampler.state_dict()))
-    resumed = make(99)
-    resumed.load_state_dict(state)
-    rest = list(resumed)
-    if taken == len(epochs[1]):
-        assert rest == epochs[2]
-    else:
-        assert rest == epochs[1][taken:]
-        assert list(resumed) == epochs[2]
-
-
-def test_asking_for_the_length_or_state_changes_nothing():
-    plain = PairBatchSampler(line_positives(30), 8, np.random.default_rng(5))
-    asked = PairBatchSampler(line_positives(30), 8, np.random.default_rng(5))
-    len(asked), asked.state_dict(), asked.set_batch_size(8)
-    assert list(plain) == list(asked)
-
-
-def test_growing_batch_only_between_epochs():
-    sampler = PairBatchSampler(line_positives(60), 8, np.random.default_rng(5))
-    next(iter(sampler))
-    with pytest.raises(ValueError, match='1 batches into'):
-        sampler.set_batch_size(16)
-    list(sampler)
-    sampler.set_batch_size(16)
-    assert len(next(iter(sampler))) == 16
-
-
-def test_useless_input_is_refused():
-    with pytest.raises(ValueError, match='at least 4'):
-        PairBatchSampler(line_positives(9), 2, np.random.default_rng(0))
-    with pytest.raises(ValueError, match='none of the 3'):
-        PairBatchSampler([np.array([], dtype=int)] * 3, 8, np.random.default_rng(0))
 
 
 def test_unused_partners_come_first():

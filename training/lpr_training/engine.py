@@ -20,8 +20,8 @@ from lpr_ros.core.sparse import CloudBatch, collate
 from lpr_training.augment import augment_cloud, draw_batch_matrix
 from lpr_training.cloud_input import input_for
 from lpr_training.config import TrainConfig
-from lpr_training.datasets.tuples import Ragged
 from lpr_training.losses import build_loss
+from lpr_training.pairs import batch_masks
 from lpr_training.processes import ALONE, Processes
 from lpr_training.sampling import plan_epoch
 from lpr_training.training_data import TrainingData
@@ -172,18 +172,7 @@ class Trainer:
             raise TrainingError(f'{place.run}/{place.name}: {error}') from error
 
     def _masks(self, batch: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        # A place drawn twice is looked up once and spread over its two columns.
-        places, column = np.unique(batch, return_inverse=True)
-        masks = [
-            torch.from_numpy(_membership(places, rows)[column][:, column]).to(self.device)
-            for rows in (self._data.tuples.positives, self._data.tuples.non_negatives)
-        ]
-        return masks[0], ~masks[1]
-
-
-def _membership(places: NDArray[np.int64], rows: Ragged) -> NDArray[np.bool_]:
-    """Return (n, n): whether place j is in the row of place i; places are ascending."""
-    mask = np.zeros((len(places), len(places)), dtype=bool)
-    for row, place in enumerate(places):
-        mask[row] = np.isin(places, rows[int(place)], assume_unique=True)
-    return mask
+        tuples = self._data.tuples
+        masks = batch_masks(batch, tuples.positives, tuples.non_negatives)
+        positives, negatives = (torch.from_numpy(mask).to(self.device) for mask in masks)
+        return positives, negatives

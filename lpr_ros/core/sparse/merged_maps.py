@@ -1,8 +1,8 @@
 """Kernel maps on a CPU by merging sorted lists, compiled by numba.
 
 Keys and keys moved by a constant are both sorted, so a column's neighbours are found by walking
-the two lists side by side: linear, where the torch code of kernel_map searches. Measured on the
-4,096-point cloud: 8 times faster for the 3x3x3 map, 5 times for the 5x5x5 occupancy.
+the two lists side by side: linear, where the torch code of kernel_map searches. Measured on 3,996
+voxels: 0.7 ms against 1.5 for the 3x3x3 map, 1.0 against 3.5 for the 5x5x5 occupancy.
 """
 
 import numba

@@ -29,14 +29,19 @@ def option(
     low: float = -math.inf,
     high: float = math.inf,
     choices: tuple[Any, ...] = (),
+    fixed: bool = False,
 ) -> Any:
-    """Declare one configuration field: default, meaning, unit and what it may be."""
+    """Declare one configuration field: default, meaning, unit and what it may be.
+
+    A fixed one cannot be changed while what it configures is running (`refuse_fixed`).
+    """
     metadata = {
         'description': description,
         'unit': unit,
         'low': low,
         'high': high,
         'choices': choices,
+        'fixed': fixed,
     }
     return field(default=default, metadata=metadata)
 
@@ -99,6 +104,20 @@ def override(config: T, assignments: Mapping[str, Any]) -> T:
             raise ConfigError(f'unknown key {key!r}; known here: {sorted(node)}')
         node[leaf] = value
     return type(config).from_dict(data)
+
+
+def refuse_fixed(old: Config, new: Config, where: str = '') -> None:
+    """Raise ConfigError when the new configuration changes a field declared as fixed."""
+    for f in fields(old):
+        name = f'{where}.{f.name}' if where else f.name
+        before, after = getattr(old, f.name), getattr(new, f.name)
+        if isinstance(before, Config):
+            refuse_fixed(before, after, name)
+        elif f.metadata.get('fixed') and before != after:
+            raise ConfigError(
+                f'{name}: cannot be changed from {before!r} to {after!r} while running; restart '
+                'with the new value'
+            )
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class PlaceDatabase:
             )
         offset = len(self)
         taken = set(self.sessions)
-        names = [_free_name(name, taken) for name in other.sessions]
+        names = [free_name(name, taken) for name in other.sessions]
         for batch in other._batches(len(other)):
             self._extend(batch, names)
         self._index.build_if_due()
@@ -228,7 +228,7 @@ class PlaceDatabase:
         return np.ascontiguousarray(descriptor, dtype=np.float32)
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def free_name(name: str, taken: set[str]) -> str:
     """Return the name, or the first of `name (2)`, `name (3)`, ... that is free; take it."""
     free, number = name, 1
     while free in taken:

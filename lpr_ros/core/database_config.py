@@ -19,17 +19,23 @@ class DatabaseConfig(Config):
     exclude_keyframes: int = option(0, 'nor so many of the newest of it', low=0)
     exact_mib: int = option(
         32, 'descriptors up to this size are all compared; above, an index picks', unit='MiB',
-        low=0,
+        low=0, fixed=True,
     )
     index_probe_share: float = option(
-        0.4, 'least share of the cells of the index looked into by a query', low=0.0, high=1.0
+        0.4, 'least share of the cells of the index looked into by a query', low=0.0, high=1.0,
+        fixed=True,
     )
-    index_refined: int = option(128, 'picks of the index that are compared exactly', low=1)
+    index_refined: int = option(
+        128, 'picks of the index that are compared exactly', low=1, fixed=True
+    )
     cloud_voxel_m: float = option(
         0.3, 'one point is kept per voxel of a stored cloud; 0 keeps all', unit='m', low=0.0
     )
     cloud_points: int = option(20_000, 'most points of a stored cloud (6 bytes each)', low=1)
     cloud_memory_mib: int = option(
-        1024, 'clouds beyond this go to disk, oldest first; 0 keeps all', unit='MiB', low=0
+        1024, 'clouds beyond this go to disk, oldest first; 0 keeps all', unit='MiB', low=0,
+        fixed=True,
     )
-    cloud_folder: str = option('', 'where they go; empty is the folder for temporary files')
+    cloud_folder: str = option(
+        '', 'where they go; empty is the folder for temporary files', fixed=True
+    )

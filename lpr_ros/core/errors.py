@@ -13,6 +13,14 @@ class CloudError(LprError, ValueError):
     """A point cloud cannot be used: wrong shape, no finite points, outside the grid."""
 
 
+class ScanError(LprError, ValueError):
+    """A scan was left out and the drive goes on; `kind` is a short name to count it under."""
+
+    def __init__(self, kind: str, message: str):
+        super().__init__(message)
+        self.kind = kind
+
+
 class CheckpointError(LprError):
     """A checkpoint is damaged, of another format, or does not fit its own configuration."""
 

@@ -28,14 +28,15 @@ class KeyframeConfig(Config):
     angle_deg: float = option(0.0, 'turned since it', unit='deg', low=0.0, high=180.0)
     interval_s: float = option(0.0, 'elapsed since it', unit='s', low=0.0)
     submap_m: float = option(
-        0.0, 'trajectory whose scans are merged; 0 takes the single scan', unit='m', low=0.0
+        0.0, 'trajectory whose scans are merged; 0 takes the single scan', unit='m', low=0.0,
+        fixed=True,
     )
     submap_step_m: float = option(
-        0.2, 'scans merged are at least this far apart', unit='m', low=0.0
+        0.2, 'scans merged are at least this far apart', unit='m', low=0.0, fixed=True,
     )
-    submap_scans: int = option(100, 'most scans merged', low=1)
+    submap_scans: int = option(100, 'most scans merged', low=1, fixed=True)
     submap_voxel_m: float = option(
-        0.1, 'one point is kept per voxel of a submap; 0 keeps all', unit='m', low=0.0
+        0.1, 'one point is kept per voxel of a submap; 0 keeps all', unit='m', low=0.0, fixed=True,
     )
 
     def __post_init__(self) -> None:
@@ -57,13 +58,13 @@ class KeyframePlanner:
     """Takes poses in order of time and says when a keyframe is due and from which scans."""
 
     def __init__(self, config: KeyframeConfig):
-        self._config = config
+        self.config = config  # what is not fixed may be replaced at any time
         self._count = 0
         self.reset()
 
     def reset(self) -> None:
         """Forget the past, as after a jump in time; the numbering of scans goes on."""
-        self._window: deque[_Step] = deque(maxlen=self._config.submap_scans)
+        self._window: deque[_Step] = deque(maxlen=self.config.submap_scans)
         self._newest_ns: int | None = None
         self._last_ns: int | None = None
         self._last_T: NDArray[np.float64] | None = None
@@ -80,7 +81,7 @@ class KeyframePlanner:
         if self._newest_ns is not None and stamp_ns < self._newest_ns:
             self.reset()
         self._newest_ns = stamp_ns
-        if T is not None and self._config.submap_m > 0.0:
+        if T is not None and self.config.submap_m > 0.0:
             self._extend(index, T)
         if not self._is_due(stamp_ns, T):
             return None
@@ -94,15 +95,15 @@ class KeyframePlanner:
         if self._window:
             newest = self._window[-1]
             step = float(np.linalg.norm(T[:3, 3] - newest.T[:3, 3]))
-            if step < self._config.submap_step_m:
+            if step < self.config.submap_step_m:
                 return
             travelled = newest.travelled_m + step
         self._window.append(_Step(index, T, travelled))
-        while travelled - self._window[0].travelled_m > self._config.submap_m:
+        while travelled - self._window[0].travelled_m > self.config.submap_m:
             self._window.popleft()
 
     def _is_due(self, stamp_ns: int, T: NDArray[np.float64] | None) -> bool:
-        c = self._config
+        c = self.config
         if T is None and c.submap_m > 0.0:
             return False
         if self._last_ns is None:
@@ -124,20 +125,28 @@ class Keyframer:
     """Takes scans in order of time and gives keyframes; it holds no more than one window."""
 
     def __init__(self, config: KeyframeConfig):
-        self._config = config
         self._planner = KeyframePlanner(config)
         self._scans: dict[int, Scan] = {}
         self._count = 0
 
+    @property
+    def config(self) -> KeyframeConfig:
+        """What is not fixed in it may be replaced at any time."""
+        return self._planner.config
+
+    @config.setter
+    def config(self, config: KeyframeConfig) -> None:
+        self._planner.config = config
+
     def add(self, scan: Scan) -> Scan | None:
         """Return the keyframe that this scan completes, in the frame of this scan, or None."""
-        self._scans[self._count] = prepare(scan, self._config)
+        self._scans[self._count] = prepare(scan, self.config)
         self._count += 1
         chosen = self._planner.add(scan.stamp_ns, scan.T_odom_sensor)
         keyframe = None
         if chosen is not None:
             keyframe = merge_scans(
-                [self._scans[i] for i in chosen], self._config.submap_voxel_m
+                [self._scans[i] for i in chosen], self.config.submap_voxel_m
             )
         kept = set(self._planner.window)
         self._scans = {i: s for i, s in self._scans.items() if i in kept}

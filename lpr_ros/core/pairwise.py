@@ -76,7 +76,7 @@ class PairwiseConsistency:
     """Takes loops one by one and says which may be trusted now."""
 
     def __init__(self, config: PairwiseConfig | None = None):
-        self._config = config or PairwiseConfig()
+        self.config = config or PairwiseConfig()  # may be replaced at any time
         self._groups: dict[tuple[str, str], _Group] = {}
         self._reported: set[tuple[int, int]] = set()
 
@@ -86,7 +86,7 @@ class PairwiseConsistency:
         return [
             group.entries[i].loop
             for group in self._groups.values()
-            if len(group.trusted) > self._config.fewest_agreeing
+            if len(group.trusted) > self.config.fewest_agreeing
             for i in sorted(group.trusted)
         ]
 
@@ -98,11 +98,11 @@ class PairwiseConsistency:
         entry = place(loop, query, match)
         if entry is None:
             return []
-        if query.session == match.session and not agrees_with_odometry(entry, self._config):
+        if query.session == match.session and not agrees_with_odometry(entry, self.config):
             return []
         group = self._groups.setdefault((query.session, match.session), _Group())
-        group.append(entry, self._agreeing(entry, group.entries), self._config.window)
-        if len(group.trusted) <= self._config.fewest_agreeing:
+        group.append(entry, self._agreeing(entry, group.entries), self.config.window)
+        if len(group.trusted) <= self.config.fewest_agreeing:
             return []
         loops = [group.entries[i].loop for i in sorted(group.trusted)]
         fresh = [x for x in loops if (x.query_id, x.match_id) not in self._reported]
@@ -112,7 +112,7 @@ class PairwiseConsistency:
     def _agreeing(self, entry: PlacedLoop, others: list[PlacedLoop]) -> NDArray[np.bool_]:
         if not others:
             return np.zeros(0, dtype=bool)
-        return cycle_errors(entry, others, self._config.odometry) <= self._config.chi2
+        return cycle_errors(entry, others, self.config.odometry) <= self.config.chi2
 
 
 def cycle_errors(

@@ -8,6 +8,7 @@ the direction of travel do not matter: driven the other way, the places merely c
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.records import Keyframe, Match, Place
 
+T = TypeVar('T')
 PlaceOf = Callable[[int], Place]
 
 
@@ -76,7 +78,7 @@ class SequenceSupport:
     """Remembers the last queries of each session, and picks candidates among matches."""
 
     def __init__(self, config: SupportConfig):
-        self._config = config
+        self.config = config  # may be replaced at any time
         self._visits: dict[str, deque[Visit]] = {}
         self._passed: dict[str, deque[tuple[Place, Place]]] = {}
 
@@ -87,9 +89,9 @@ class SequenceSupport:
 
         Queries of one session come in order of time, each once.
         """
-        c = self._config
-        visits = self._visits.setdefault(query.session, deque(maxlen=c.window))
-        passed = self._passed.setdefault(query.session, deque(maxlen=max(1, c.window)))
+        c = self.config
+        visits = _last(self._visits, query.session, c.window)
+        passed = _last(self._passed, query.session, max(1, c.window))
         gated = [m for m in matches if is_likely(m, c)]
         order = visits[-1].query.order + 1 if visits else 0
         here = Place(
@@ -104,6 +106,14 @@ class SequenceSupport:
         passed.extend((here, place_of(f.match.keyframe_id)) for f in found)
         visits.append(visit)
         return found
+
+
+def _last(kept: dict[str, deque[T]], session: str, count: int) -> deque[T]:
+    """Return what is kept of a session, as a deque of the length now asked for."""
+    found = kept.get(session)
+    if found is None or found.maxlen != count:
+        found = kept[session] = deque(found or (), maxlen=count)
+    return found
 
 
 def is_likely(match: Match, config: SupportConfig) -> bool:

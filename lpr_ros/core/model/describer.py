@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 import torch
 
-from lpr_ros.core.errors import BackendError
+from lpr_ros.core.calibration import Calibration
+from lpr_ros.core.errors import BackendError, CheckpointError, ConfigError
 from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
@@ -21,7 +22,15 @@ PRECISIONS = ('float32', 'bfloat16')
 class Describer:
     """Describes clouds with a trained model, in inference mode."""
 
-    def __init__(self, model: PlaceModel, *, device: str = 'auto', precision: str = 'float32'):
+    def __init__(
+        self,
+        model: PlaceModel,
+        *,
+        device: str = 'auto',
+        precision: str = 'float32',
+        fingerprint: str = '',
+        calibration: Calibration | None = None,
+    ):
         if precision not in PRECISIONS:
             raise BackendError(f'precision {precision!r} is not one of {list(PRECISIONS)}')
         self.device = choose_device(device)
@@ -33,11 +42,24 @@ class Describer:
             self._model.backbone.to(torch.bfloat16)
         self.input = model.config.input
         self.dim = model.out_dim
+        self.fingerprint = fingerprint  # of the checkpoint: tells descriptor spaces apart
+        self.calibration = calibration  # what a distance means; None where it is not known
 
     @classmethod
     def load(cls, path: Path, *, backend: str = 'auto', **options: Any) -> 'Describer':
         """Build from a checkpoint file; `options` are those of the constructor."""
-        return cls(load_checkpoint(path).build(backend), **options)
+        checkpoint = load_checkpoint(path)
+        try:
+            known = checkpoint.calibration
+            calibration = Calibration.from_dict(known) if known else None
+        except ConfigError as error:
+            raise CheckpointError(f'{path}: {error}') from error
+        return cls(
+            checkpoint.build(backend),
+            fingerprint=checkpoint.fingerprint,
+            calibration=calibration,
+            **options,
+        )
 
     def describe(self, points: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the (D,) descriptor of (N, 3) points."""

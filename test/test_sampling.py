@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lpr_training.sampling import plan_epoch
+from lpr_training.sampling import few_worlds_at_a_time, plan_epoch
 
 
 def line_positives(count, reach=2):
@@ -57,3 +57,16 @@ def test_unused_partners_come_first():
     for seed in range(5):
         flat = np.concatenate(plan_epoch(positives, 16, np.random.default_rng(seed)))
         assert sorted(flat) == list(range(80))
+
+
+def test_few_worlds_at_a_time_takes_every_place_once_and_finishes_its_worlds(rng):
+    worlds = np.array(['a', 'b', 'c', 'd', 'e'])[rng.integers(5, size=200)]
+    order = few_worlds_at_a_time(worlds.tolist(), 2, rng)
+    assert sorted(order) == list(range(200))
+    first_seen = dict.fromkeys(worlds[order])  # worlds in order of appearance
+    changes = np.flatnonzero(worlds[order][1:] != worlds[order][:-1])
+    assert len(changes) > 20  # shuffled within a group
+    for pair in (list(first_seen)[:2], list(first_seen)[2:4]):
+        at = np.flatnonzero(np.isin(worlds[order], pair))
+        assert at[-1] - at[0] + 1 == len(at)
+    assert not np.array_equal(order, few_worlds_at_a_time(worlds.tolist(), 2, rng))

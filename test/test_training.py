@@ -163,7 +163,9 @@ def test_whole_world_can_be_held_out(tmp_path):
     )
     data = open_training_data(config.data, tmp_path)
     assert set(data.places.runs) == {'city_1/day_1'}
-    assert data.held_out.is_query.sum() == 24
+    # Worlds that hold no query are no part of the search.
+    assert set(data.held_out.places.runs) == {'city_2/day_1'}
+    assert data.held_out.is_query.sum() == len(data.held_out.places) == 24
     # The two worlds share coordinates, yet no place of one is a place of the other.
     both = open_training_data(
         override(config, {'data.validation_runs': [], 'data.non_negative_m': 20.0}).data, tmp_path

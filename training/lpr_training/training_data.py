@@ -53,8 +53,16 @@ def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     tuples = make_tuples(
         apart_by_world(positions, places.runs), config.positive_m, config.non_negative_m
     )
-    chooses = HeldOut(dataset, held_out, config.validation_gap) if held_out.any() else None
-    return TrainingData(places, tuples, chooses)
+    return TrainingData(places, tuples, _held_out(dataset, held_out, config.validation_gap))
+
+
+def _held_out(
+    dataset: PlaceDataset, is_query: NDArray[np.bool_], gap: int
+) -> HeldOut | None:
+    """Keep the worlds that hold a query, whole; places of other worlds can never be right."""
+    asking = {world_of(dataset.runs[i]) for i in np.flatnonzero(is_query)}
+    kept = np.flatnonzero([world_of(run) in asking for run in dataset.runs])
+    return HeldOut(Subset(dataset, kept), is_query[kept], gap) if asking else None
 
 
 def _in_squares(positions_xy: NDArray[np.float64], config: DataConfig) -> NDArray[np.bool_]:

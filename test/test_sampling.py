@@ -1,8 +1,11 @@
 """The batch sampler: pairs of positives, every place at most once unless it must."""
 
-import numpy as np
+from itertools import pairwise
 
-from lpr_training.sampling import few_worlds_at_a_time, plan_epoch
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
 
 
 def line_positives(count, reach=2):
@@ -70,3 +73,24 @@ def test_few_worlds_at_a_time_takes_every_place_once_and_finishes_its_worlds(rng
         at = np.flatnonzero(np.isin(worlds[order], pair))
         assert at[-1] - at[0] + 1 == len(at)
     assert not np.array_equal(order, few_worlds_at_a_time(worlds.tolist(), 2, rng))
+
+
+def test_every_place_is_followed_by_a_neighbour_and_all_places_come() -> None:
+    neighbours = [np.array([j for j in (i - 2, i + 2) if 0 <= j < 30]) for i in range(30)]
+    neighbours[7] = np.array([], dtype=np.int64)
+    order = each_with_a_neighbour(neighbours, np.random.default_rng(0)).tolist()
+    assert set(order) == set(range(30))
+    pairs = pairwise(order)
+    assert sum(after in neighbours[place] for place, after in pairs) >= 29  # all but place 7
+
+
+def test_places_of_a_batch_are_near_each_other_with_neighbours() -> None:
+    positives = [np.array([i ^ 1]) for i in range(400)]
+    neighbours = [np.array([(i + 2) % 400, (i - 2) % 400]) for i in range(400)]
+    rng = np.random.default_rng(0)
+
+    def near_pairs(order: NDArray[np.int64] | None) -> int:
+        batches = plan_epoch(positives, 16, rng, order)
+        return sum(np.isin(neighbours[i], batch).any() for batch in batches for i in batch)
+
+    assert near_pairs(each_with_a_neighbour(neighbours, rng)) > 3 * near_pairs(None)

@@ -24,6 +24,10 @@ class DataConfig(Config):
     )
     positive_m: float = option(5.0, 'nearer places are the same', unit='m', low=0.0)
     non_negative_m: float = option(20.0, 'farther places are others', unit='m', low=0.0)
+    neighbour_m: float = option(
+        0.0, 'kitti_bev, places: in batches, every pair is followed by one that is another place '
+        'and at most so far away, 0 leaves it to chance', unit='m', low=0.0,
+    )  # fmt: skip
     worlds_per_batch: int = option(
         0, 'places, kitti_bev: batches are drawn from so many worlds at a time, 0 from all', low=0
     )
@@ -43,6 +47,16 @@ class DataConfig(Config):
             raise ConfigError(
                 f'DataConfig: need positive_m <= non_negative_m, got {self.positive_m} and '
                 f'{self.non_negative_m}'
+            )
+        if self.neighbour_m and not self.neighbour_m > self.non_negative_m:
+            raise ConfigError(
+                f'DataConfig: need neighbour_m above non_negative_m, {self.non_negative_m}, or 0, '
+                f'got {self.neighbour_m}'
+            )
+        if self.neighbour_m and self.worlds_per_batch:
+            raise ConfigError(
+                'DataConfig: neighbour_m and worlds_per_batch both order the places, expected '
+                f'one of them, got {self.neighbour_m} and {self.worlds_per_batch}'
             )
         if len(self.validation_x) != len(self.validation_y):
             raise ConfigError(

@@ -24,7 +24,7 @@ from lpr_training.losses import build_loss
 from lpr_training.mining import NegativeMiner
 from lpr_training.pairs import batch_masks
 from lpr_training.processes import ALONE, Processes
-from lpr_training.sampling import few_worlds_at_a_time, plan_epoch
+from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
 from lpr_training.training_data import TrainingData, world_of
 
 
@@ -118,6 +118,8 @@ class Trainer:
 
     def _order(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
         """Return the order in which an epoch takes the places, None for any."""
+        if self._data.neighbours is not None:
+            return each_with_a_neighbour(self._data.neighbours, rng)
         together = self.config.data.worlds_per_batch
         worlds = [world_of(run) for run in self._data.places.runs]
         return few_worlds_at_a_time(worlds, together, rng) if together else None

@@ -116,13 +116,18 @@ class Trainer:
             yield Step(number, len(batches), len(batch), loss, statistics)
         self.batch_size = self.config.growth.grown(self.batch_size, active)
 
-    def _order(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
-        """Return the order in which an epoch takes the places, None for any."""
-        if self._data.neighbours is not None:
-            return each_with_a_neighbour(self._data.neighbours, rng)
-        together = self.config.data.worlds_per_batch
+    def _order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the order in which an epoch takes the places."""
         worlds = [world_of(run) for run in self._data.places.runs]
-        return few_worlds_at_a_time(worlds, together, rng) if together else None
+        together = self.config.data.worlds_per_batch
+        order = (
+            few_worlds_at_a_time(worlds, together, rng)
+            if together
+            else rng.permutation(len(worlds))
+        )
+        if self._data.neighbours is None:
+            return order
+        return each_with_a_neighbour(order, self._data.neighbours, rng)
 
     def _step(
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence

@@ -18,7 +18,7 @@ from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import CloudBatch, collate
 from lpr_training.augment import augment_cloud, draw_batch_matrix
-from lpr_training.cloud_input import input_for
+from lpr_training.cloud_input import in_reach, input_for
 from lpr_training.config import TrainConfig
 from lpr_training.losses import build_loss
 from lpr_training.mining import NegativeMiner
@@ -191,7 +191,8 @@ class Trainer:
         self, index: int, rng: np.random.Generator, turn: NDArray[np.float32]
     ) -> NDArray[np.generic]:
         place = self._data.places[index]
-        points = augment_cloud(place.points, self.config.augment, rng) @ turn.T
+        points = in_reach(place.points, self._input, self.config.augment.shift)
+        points = augment_cloud(points, self.config.augment, rng) @ turn.T
         try:
             return quantise(points, self._input)
         except CloudError as error:

@@ -1,12 +1,6 @@
-"""The KITTI odometry layout.
-
-ROOT/sequences/<seq>/velodyne/000000.bin (float32 x y z intensity), calib.txt, times.txt, and
-ROOT/poses/<seq>.txt. Pose files hold the left camera (x right, y down, z forward) in the frame of
-its first pose; here the world is the LiDAR frame of that first pose: x forward, y left, z up.
-"""
+"""The KITTI odometry layout: see core/kitti.py."""
 
 from collections.abc import Iterable, Sequence
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +9,11 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
 from lpr_ros.core.geometry import invert
-from lpr_ros.core.poses import kitti_pose_line, read_kitti_poses, seconds_from_ns
+from lpr_ros.core.kitti import T_CAMERA_LIDAR, KittiSequence
+from lpr_ros.core.poses import kitti_pose_line, seconds_from_ns
+from lpr_ros.core.raw_clouds import write_raw
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.records import PosedCloud
-from lpr_training.datasets.tables import exact_ns
-
-logger = logging.getLogger(__name__)
-
-NS_PER_S = 1_000_000_000
-SCAN_PERIOD_NS = 100_000_000  # 10 Hz, where times.txt is absent
-T_CAMERA_LIDAR = np.array(  # the axes alone, where calib.txt is absent
-    [[0.0, -1.0, 0.0, 0.0], [0.0, 0.0, -1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
-)
 
 
 class KittiDataset(PlaceDataset):
@@ -50,63 +36,21 @@ class KittiDataset(PlaceDataset):
                 f'velodyne/*.bin and poses/<seq>.txt, '
                 f'found {describe_folder(self._root / "sequences")}'
             )
-        super().__init__(PlaceTable.join([self._read_sequence(s) for s in chosen]))
-
-    def _read_sequence(self, sequence: str) -> PlaceTable:
-        folder = self._root / 'sequences' / sequence
-        names = sorted(p.stem for p in (folder / 'velodyne').glob('*.bin'))
-        pose_path = self._root / 'poses' / f'{sequence}.txt'
-        T_world_camera = read_kitti_poses(pose_path)
-        if len(T_world_camera) != len(names):
-            raise DatasetError(
-                f'{pose_path}: expected one pose for each of the {len(names)} clouds in '
-                f'{folder / "velodyne"}, got {len(T_world_camera)}'
+        self._sequences = {s: KittiSequence.read(self._root, s) for s in chosen}
+        self._first: dict[str, int] = {}
+        tables: list[PlaceTable] = []
+        for name, sequence in self._sequences.items():
+            self._first[name] = sum(len(t.names) for t in tables)
+            runs = (name,) * len(sequence.names)
+            tables.append(
+                PlaceTable(sequence.T_world_sensor, sequence.stamps_ns, runs, sequence.names)
             )
-        T_camera_lidar = read_calibration(folder / 'calib.txt')
-        T = invert(T_camera_lidar) @ T_world_camera @ T_camera_lidar
-        stamps = read_times(folder / 'times.txt', len(names))
-        return PlaceTable(T, stamps, (sequence,) * len(names), tuple(names))
-
-    def path(self, index: int) -> Path:
-        """Return the file of one scan."""
-        folder = self._root / 'sequences' / self.runs[index] / 'velodyne'
-        return folder / f'{self.names[index]}.bin'
+        super().__init__(PlaceTable.join(tables))
 
     def points(self, index: int) -> NDArray[np.float32]:
         """Read one scan, metres."""
-        path = self.path(index)
-        return finite_xyz(path, read_raw(path, '<f4', 4))
-
-
-def read_calibration(path: Path) -> NDArray[np.float64]:
-    """Read T_camera_lidar, the line `Tr:` (or Tr_velo_to_cam) of calib.txt."""
-    if not path.exists():
-        logger.warning('%s is absent: the LiDAR is taken to sit in the camera', path)
-        return T_CAMERA_LIDAR
-    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), start=1):
-        key, _, values = line.partition(':')
-        if key.strip() in ('Tr', 'Tr_velo_to_cam'):
-            try:
-                rows = np.array(values.split(), dtype=np.float64).reshape(3, 4)
-            except ValueError as error:
-                raise DatasetError(
-                    f'{path}, line {number}: expected 12 numbers after {key}:, got {values!r}'
-                ) from error
-            return np.vstack([rows, [0.0, 0.0, 0.0, 1.0]])
-    raise DatasetError(f'{path}: expected a line "Tr: <12 numbers>", found none')
-
-
-def read_times(path: Path, count: int) -> NDArray[np.int64]:
-    """Read the stamps in nanoseconds, one per scan; without the file scans come at 10 Hz."""
-    if not path.exists():
-        return np.arange(count, dtype=np.int64) * SCAN_PERIOD_NS
-    lines = path.read_text(encoding='utf-8').split()
-    if len(lines) != count:
-        raise DatasetError(f'{path}: expected {count} times, got {len(lines)}')
-    try:
-        return np.array([exact_ns(line, NS_PER_S) for line in lines], dtype=np.int64)
-    except DatasetError as error:
-        raise DatasetError(f'{path}: {error}') from error
+        run = self.runs[index]
+        return self._sequences[run].points(index - self._first[run])
 
 
 def write_kitti(root: Path, sequence: str, clouds: Iterable[PosedCloud]) -> None:

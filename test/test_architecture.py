@@ -84,7 +84,7 @@ def test_a_library_of_loop_closing_is_imported_in_one_file(package):
 def test_every_ros_package_of_the_shell_is_in_the_manifest():
     shell = [path for path in (ROOT / 'lpr_ros').rglob('*.py') if path not in CORE_FILES]
     used = {name for path in shell for name in imported_packages(path)}
-    ros = {name for name in used if name == 'rclpy' or re.search(r'_(msgs|srvs|interfaces)$', name)}
+    ros = {name for name in used if re.search(r'^rclpy$|_(msgs|srvs|interfaces)$', name)}
     assert {'rclpy', 'nav_msgs'} <= ros
     root = ElementTree.parse(ROOT / 'package.xml').getroot()
     assert ros <= {node.text for node in root.findall('exec_depend')}

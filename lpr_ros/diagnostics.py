@@ -29,7 +29,7 @@ class Diagnostics:
         self._before, self._before_s = counts, now_s
         values: dict[str, object] = {'state': state, **about}
         values |= {f'{name}_per_s': f'{new.get(name, 0) / elapsed_s:.2f}' for name in RATES}
-        values |= dict(sorted(counts.items()))
+        values |= dict.fromkeys(RATES, 0) | dict(sorted(counts.items()))
         for stage, timing in self._statistics.timings().items():
             values[f'{stage}_mean_ms'] = f'{timing.mean_s * 1e3:.1f}'
             values[f'{stage}_p95_ms'] = f'{timing.p95_s * 1e3:.1f}'

@@ -9,6 +9,7 @@ import traceback
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.node import Node
+from rclpy.subscription import Subscription
 from sensor_msgs.msg import PointCloud2
 import torch
 
@@ -46,18 +47,25 @@ class Engine:
         self._warned_s: dict[str, float] = {}
         self._body_frame = ''
         self._frame = DEFAULT_FRAME
-        self._subscriptions: list[object] = []
+        self._subscriptions: list[Subscription] = []
         torch.set_num_threads(config.threads)
         self._extrinsic = Extrinsic(config, tf_lookup(node), self._log.warning)
-        load = partial(_load_describer, weights_path(config.weights))
+        weights = weights_path(config.weights)
         self._describer = SafeDescriber(
-            load, config.device, fallback=config.device_fallback, warn=self._log.warning
+            partial(_load_describer, weights),
+            config.device,
+            fallback=config.device_fallback,
+            warn=self._log.warning,
         )
         database = self._read_map() if config.load_map and self._map_exists() else None
         self._backends = Backends(node, config.backends, config.adapters)
         for name, reason in self._backends.missing.items():
             self._log.error(f'back-end {name} gets no loops: {reason}')
         self._begin(database or new_database(config, self._describer))
+        self._log.info(
+            f'ready: {weights} on {self._describer.device}, '
+            f'{len(self._detector.pipeline.database)} keyframes in the map'
+        )
 
     def subscribe(self) -> None:
         """Take scans and odometry."""
@@ -68,6 +76,8 @@ class Engine:
             )
         on_points = lambda message: self._detector.put(message)  # noqa: E731 - it is replaced
         self._subscriptions.append(create(PointCloud2, 'points', on_points, c.points.profile()))
+        names = ', '.join(subscription.topic_name for subscription in self._subscriptions)
+        self._log.info(f'listening to {names}')
 
     def unsubscribe(self) -> None:
         """Take no more of them, and forget those that wait."""

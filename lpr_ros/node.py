@@ -19,9 +19,10 @@ from lpr_ros.diagnostics import Diagnostics
 from lpr_ros.engine import Engine
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.parameters import ConfigParameters
-from lpr_ros.running import run
+from lpr_ros.running import run_node
 from lpr_ros.statistics import Statistics
 
+THREADS = 2  # one for topics, one for slow services
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -138,13 +139,17 @@ class LprNode(LifecycleNode):
 def make_node() -> LprNode:
     """Make the node, started where the parameters say so."""
     node = LprNode()
-    node.start()
+    try:
+        node.start()
+    except LprError:
+        node.destroy_node()
+        raise
     return node
 
 
-def main(args: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
-    return run(make_node, args)
+    return run_node(make_node, argv, threads=THREADS)
 
 
 if __name__ == '__main__':

@@ -1,54 +1,38 @@
-"""How our nodes run: until SIGINT or SIGTERM, however often they come, and then clean up."""
+"""Run one node until it is told to end."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 import signal
-import threading
+import sys
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
-from rclpy.logging import get_logger
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 
 from lpr_ros.core.errors import LprError
 
-THREADS = 2  # one for topics, one for slow services
 
+def run_node(
+    make_node: Callable[[], Node], argv: Sequence[str] | None = None, *, threads: int = 1
+) -> int:
+    """Spin a node; the exit status is 0 after SIGINT or SIGTERM, 1 if it could not be made.
 
-def run(make_node: Callable[[], Node], args: Sequence[str] | None = None) -> int:
-    """Spin a node until a signal; return 0, or 1 where it could not be made or failed."""
-    ended = threading.Event()
-    # The handlers only set an event: a second signal cannot interrupt the cleaning up.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    Both signals end the context, which ends spinning. Python's own KeyboardInterrupt is switched
+    off: a second signal, as `ros2 launch` sends, must not break the cleaning up.
+    """
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    rclpy.init(args=argv)
     try:
         node = make_node()
-    except LprError as error:
-        get_logger('lpr_ros').fatal(str(error))
-        rclpy.try_shutdown()
-        return 1
-    executor = MultiThreadedExecutor(num_threads=THREADS)
-    executor.add_node(node)
-    failures: list[Exception] = []
-
-    def spin() -> None:
         try:
-            executor.spin()
-        except ExternalShutdownException:
-            pass
-        except Exception as error:
-            failures.append(error)
+            executor = MultiThreadedExecutor(threads) if threads > 1 else None
+            with suppress(ExternalShutdownException):
+                rclpy.spin(node, executor)
         finally:
-            ended.set()
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    ended.wait()
-    executor.shutdown()
-    thread.join()
-    for error in failures:
-        node.get_logger().fatal(f'{type(error).__name__}: {error}')
-    node.destroy_node()
-    rclpy.try_shutdown()
-    return int(bool(failures))
+            node.destroy_node()
+    except LprError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 1
+    finally:
+        rclpy.try_shutdown()
+    return 0

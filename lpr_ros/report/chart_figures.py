@@ -31,7 +31,7 @@ def precision_recall_figure(judgement: Judgement, theme: Theme) -> Figure:
     axes.set_ylabel('precision: right ones among those claimed')
     axes.grid(color=theme.grid, linewidth=0.6)
     style(axes, theme)
-    legend(axes, theme, loc='lower left')
+    legend(axes, theme, 'lower left')
     return figure
 
 

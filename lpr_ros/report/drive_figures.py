@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_summary import odometry_poses
+from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.core.trajectory_error import align
 from lpr_ros.report.theme import FONT_SIZE, Theme, new_figure, style
 
@@ -97,7 +98,9 @@ def _draw_loops(
         LineCollection(list(ends), colors=theme.loop, linewidths=0.9, alpha=0.85, zorder=4)
     )
     label = f'loop closures ({len(result.loops)})'
-    axes.scatter(*ends[:, 0].T, s=9, color=theme.loop, zorder=4, linewidths=0, label=label)
+    axes.scatter(
+        ends[:, 0, 0], ends[:, 0, 1], s=9, color=theme.loop, zorder=4, linewidths=0, label=label
+    )
 
 
 def _draw_truth(axes: Axes, result: DriveResult, poses: Poses, theme: Theme) -> None:
@@ -131,11 +134,11 @@ def _lifted(result: DriveResult, poses: Poses, keyframe_id: int) -> NDArray[np.f
     return np.array([*poses[keyframe_id][:2, 3], seconds])
 
 
-def _all_places(result: DriveResult) -> list:  # type: ignore[type-arg]
+def _all_places(result: DriveResult) -> list[Place]:
     return [result.database.place(i) for i in range(len(result.database))]
 
 
-def _some(loops: Sequence) -> Sequence:  # type: ignore[type-arg]
+def _some(loops: Sequence[LoopClosure]) -> Sequence[LoopClosure]:
     """Take evenly spread loops where there are too many to draw."""
     return loops if len(loops) <= MOST_LINES else loops[:: -(-len(loops) // MOST_LINES)]
 

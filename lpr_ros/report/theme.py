@@ -7,6 +7,7 @@ them apart as well.
 from dataclasses import asdict, dataclass
 import io
 import re
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -64,10 +65,9 @@ def style(axes: Axes, theme: Theme, title: str = '') -> None:
         axes.set_title(title, loc='left', color=theme.ink, fontsize=FONT_SIZE + 1.5, pad=8)
 
 
-def legend(axes: Axes, theme: Theme, **options: object) -> None:
+def legend(axes: Axes, theme: Theme, place: Any = 'best') -> None:
     """Add a legend without a frame."""
-    placed = {'loc': 'best', **options}
-    found = axes.legend(fontsize=FONT_SIZE - 0.5, frameon=False, **placed)  # type: ignore[arg-type]
+    found = axes.legend(fontsize=FONT_SIZE - 0.5, frameon=False, loc=place)
     for text in found.get_texts():
         text.set_color(theme.ink)
 

@@ -175,8 +175,9 @@ def captions(result: DriveResult, judgement: Judgement | None) -> dict[str, str]
         'truth': (
             f'Against the ground truth. A revisit is a keyframe within {RADIUS_M:g} m of one that '
             f'it may match; a loop closure is right within {WRONG_LOOP_M:g} m of the true '
-            'relative pose. The curve is what the nearest descriptor alone would do at every threshold, '
-            'the diamond what is left after sequence, geometry and consistency have had their say.'
+            'relative pose. The curve is what the nearest descriptor alone would do at every '
+            'threshold, the diamond what is left after sequence, geometry and consistency have '
+            'had their say.'
         ),
         'probability': (
             'The nearest match of each keyframe. Above: what its distance means by the '

@@ -1,9 +1,7 @@
-"""What an adapter is, and how the message packages of others are found."""
+"""What an adapter is."""
 
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
-from lpr_ros.core.errors import BackendError
 from lpr_ros.core.records import Keyframe, LoopClosure, Place
 
 
@@ -17,12 +15,3 @@ class Adapter(Protocol):
 
     def close(self) -> None:
         """Take the topics and services off the node."""
-
-
-def interface(name: str) -> Any:
-    """Return a message or service class by its ROS name, such as std_msgs/msg/String."""
-    package, kind, class_name = name.split('/')
-    try:
-        return getattr(import_module(f'{package}.{kind}'), class_name)
-    except (ImportError, AttributeError) as error:
-        raise BackendError(f'{name} is not installed: expected the package {package}') from error

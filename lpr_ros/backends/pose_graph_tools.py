@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from rclpy.node import Node
 
-from lpr_ros.backends.base import interface
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.interfaces import interface
 from lpr_ros.pose_messages import header_message, pose_message
 
 LOOP_CLOSURE = 1

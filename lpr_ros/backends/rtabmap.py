@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from rclpy.node import Node
 
-from lpr_ros.backends.base import interface
 from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import BackendError, LprError
 from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.interfaces import interface
 from lpr_ros.pose_messages import pose_from_message, transform_message
 
 USER_CLOSURE = 4

@@ -10,12 +10,12 @@ from typing import Any
 
 from rclpy.node import Node
 
-from lpr_ros.backends.base import interface
 from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.pointcloud2 import stamp_ns
 from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.interfaces import interface
 from lpr_ros.pose_messages import pose_from_message, transform_message
 
 

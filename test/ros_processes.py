@@ -123,7 +123,6 @@ class Ros:
         self.folder = folder
         # The environment has what the wheels' start-up put there: children are not started twice.
         self.env = os.environ | {
-            'ROS_DOMAIN_ID': str(domain),
             'OMP_NUM_THREADS': '1',
             'PYTHONPATH': os.pathsep.join(
                 [str(ROOT), str(ROOT / 'training'), str(ROOT / 'test')]
@@ -203,4 +202,5 @@ def ros_session(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ros]:
         monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
     monkeypatch.setenv('FASTRTPS_DEFAULT_PROFILES_FILE', str(SHARED_MEMORY_PROFILE))
     with own_domain() as domain, ExitStack() as stack:
+        monkeypatch.setenv('ROS_DOMAIN_ID', str(domain))
         yield Ros(domain, folder, stack)

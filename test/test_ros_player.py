@@ -176,7 +176,15 @@ def test_topics_of_messages_that_are_not_installed_are_named(tmp_path):
     assert 'expected the package vision_msgs' in source.missing['/seen']
 
 
-def test_bad_input_is_named(tmp_path, bag, capsys):
+@pytest.fixture
+def signals_restored():
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_bad_input_is_named(ros: Ros, tmp_path, bag, capsys, signals_restored):
     assert main([str(tmp_path / 'nothing')]) == 1
     assert 'expected a bag, a KITTI sequence or a .npz' in capsys.readouterr().err
     (tmp_path / 'kitti/sequences/05').mkdir(parents=True)

@@ -63,12 +63,6 @@ setup(
         'minkowski': ['MinkowskiEngine'],
         'dev': ['hypothesis', 'mypy', 'pytest', 'pytest-timeout', 'ruff', 'types-PyYAML'],
     },
-    entry_points={
-        'console_scripts': [
-            'lpr_player = lpr_ros.player:main',
-            'pose_graph_node = lpr_ros.pose_graph_node:main',
-        ],
-    },
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),

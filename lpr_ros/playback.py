@@ -13,9 +13,10 @@ from sensor_msgs.msg import PointCloud2
 from lpr_ros.cloud_messages import cloud_message
 from lpr_ros.core.bags import Bag
 from lpr_ros.core.errors import BackendError, DatasetError
-from lpr_ros.core.kitti import KittiSequence
+from lpr_ros.core.kitti_source import KittiSource, scan_files
+from lpr_ros.core.packed_source import PackedSource
 from lpr_ros.core.pointcloud2 import pack_cloud
-from lpr_ros.core.scan_archive import ScanArchive
+from lpr_ros.core.scan_source import ScanSource, known
 from lpr_ros.interfaces import interface
 from lpr_ros.pose_messages import odometry_message
 
@@ -67,18 +68,16 @@ class BagSource:
             yield Timed(raw.log_ns, raw.topic, self._bag.cdr(raw))
 
 
-class ScanSource:
+class ScanPlayback:
     """Scans with poses, as a driver and an odometry would have sent them."""
 
-    def __init__(self, scans: KittiSequence | ScanArchive):
+    def __init__(self, scans: ScanSource):
         self._scans = scans
-        # The truth is all the odometry that a KITTI folder has.
         self._poses: dict[str, tuple[str, NDArray[np.float64]]] = {}
-        if isinstance(scans, KittiSequence):
-            self._poses[ODOMETRY] = ODOMETRY_FRAME, scans.T_world_sensor
-            self._poses[GROUND_TRUTH] = WORLD_FRAME, scans.T_world_sensor
-        else:
+        if scans.has_odometry:
             self._poses[ODOMETRY] = ODOMETRY_FRAME, scans.T_odom_sensor
+        if scans.has_truth:
+            self._poses[GROUND_TRUTH] = WORLD_FRAME, scans.T_world_sensor
         self.topics: dict[str, Any] = dict.fromkeys(self._poses, Odometry)
         self.topics[POINTS] = PointCloud2
         self.span_ns = int(scans.stamps_ns[0]), int(scans.stamps_ns[-1])
@@ -88,30 +87,22 @@ class ScanSource:
         for index, stamp in enumerate(map(int, self._scans.stamps_ns)):
             if start_ns <= stamp <= stop_ns:
                 for topic, (frame, T) in self._poses.items():
-                    yield Timed(
-                        stamp, topic, odometry_message(stamp, frame, SENSOR_FRAME, T[index])
-                    )
-                yield Timed(stamp, POINTS, self._cloud(index, stamp))
-
-    def _cloud(self, index: int, stamp_ns: int) -> PointCloud2:
-        if isinstance(self._scans, KittiSequence):
-            table = self._scans.table(index).astype(np.float32)
-            packed = pack_cloud(table[:, :3], table[:, 3])
-        else:
-            packed = pack_cloud(self._scans.points(index))
-        return cloud_message(stamp_ns, SENSOR_FRAME, packed)
+                    if known(T[index]):
+                        message = odometry_message(stamp, frame, SENSOR_FRAME, T[index])
+                        yield Timed(stamp, topic, message)
+                packed = pack_cloud(self._scans.points(index))
+                yield Timed(stamp, POINTS, cloud_message(stamp, SENSOR_FRAME, packed))
 
 
-def open_source(paths: Sequence[Path]) -> BagSource | ScanSource:
+def open_source(paths: Sequence[Path]) -> BagSource | ScanPlayback:
     """Open a bag, a KITTI sequence (ROOT/sequences/<seq>) or packed scans (.npz)."""
     path = paths[0]
     if not path.exists():
         raise DatasetError(f'{path}: expected a bag, a KITTI sequence or a .npz, there is none')
     if path.suffix == '.npz':
-        return ScanSource(ScanArchive(path))
-    if (path / 'velodyne').is_dir():
-        folder = path.resolve()
-        return ScanSource(KittiSequence.read(folder.parents[1], folder.name))
+        return ScanPlayback(PackedSource(path))
+    if path.is_dir() and scan_files(path):
+        return ScanPlayback(KittiSource(path))
     if (path / 'sequences').is_dir():
         found = sorted(str(p) for p in (path / 'sequences').iterdir())
         raise DatasetError(f'{path}: choose one of the sequences {", ".join(found)}')

@@ -6,7 +6,7 @@ import signal
 import sys
 
 import rclpy
-from rclpy.executors import ExternalShutdownException
+from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.node import Node
 
 from lpr_ros.core.errors import LprError
@@ -14,7 +14,9 @@ from lpr_ros.core.errors import LprError
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
-def run_node(make_node: Callable[[], Node], argv: Sequence[str] | None = None) -> int:
+def run_node(
+    make_node: Callable[[], Node], argv: Sequence[str] | None = None, *, threads: int = 1
+) -> int:
     """Spin a node; the exit status is 0 after SIGINT or SIGTERM, 1 if it could not be made.
 
     rclpy ends the context on both signals, which ends spinning. Python's own KeyboardInterrupt is
@@ -26,8 +28,9 @@ def run_node(make_node: Callable[[], Node], argv: Sequence[str] | None = None) -
     try:
         node = make_node()
         try:
+            executor = MultiThreadedExecutor(threads) if threads > 1 else None
             with suppress(ExternalShutdownException):
-                rclpy.spin(node)
+                rclpy.spin(node, executor)
         finally:
             node.destroy_node()
     except LprError as error:

@@ -152,7 +152,7 @@ def test_python_files_stay_within_their_budget():
     for path in CORE_FILES:
         text = path.read_text(encoding='utf-8')
         assert len(text.splitlines()) <= 250, path
-        assert 'sys.path' not in text, path
+        assert not re.search(r'sys\.path\s*(\.\w+\(|\[|\+?=)', text), path
 
 
 def test_shipped_parameter_files_are_yaml():

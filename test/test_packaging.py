@@ -43,9 +43,10 @@ def installed(tmp_path_factory) -> Path:
         'share/lpr_ros/config/fastdds.xml',
         'share/lpr_ros/config/kitti_bev.yaml',
         'share/lpr_ros/config/sensors/hdl64.yaml',
+        'lib/lpr_ros/lpr_offline',
     ],
 )
-def test_share_holds_launch_config_and_weights(installed, path):
+def test_share_holds_launch_config_and_weights_and_commands_are_installed(installed, path):
     assert (installed / path).is_file()
 
 

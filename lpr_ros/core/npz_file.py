@@ -1,4 +1,4 @@
-"""Arrays of a .npz file, each read when it is first asked for."""
+"""The arrays of one .npz file, unpacked when first asked for."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,9 @@
-"""The KITTI odometry layout: see core/kitti.py."""
+"""The KITTI odometry layout.
+
+ROOT/sequences/<seq>/velodyne/000000.bin (float32 x y z intensity), calib.txt, times.txt, and
+ROOT/poses/<seq>.txt. Pose files hold the left camera (x right, y down, z forward) in the frame of
+its first pose; here the world is the LiDAR frame of that first pose: x forward, y left, z up.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,8 +14,14 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
 from lpr_ros.core.geometry import invert
-from lpr_ros.core.kitti import T_CAMERA_LIDAR, KittiSequence
-from lpr_ros.core.poses import kitti_pose_line, seconds_from_ns
+from lpr_ros.core.kitti_source import (
+    T_CAMERA_LIDAR,
+    of_lidar,
+    read_calibration,
+    read_times,
+    read_velodyne,
+)
+from lpr_ros.core.poses import kitti_pose_line, read_kitti_poses, seconds_from_ns
 from lpr_ros.core.raw_clouds import write_raw
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.records import PosedCloud
@@ -36,21 +47,31 @@ class KittiDataset(PlaceDataset):
                 f'velodyne/*.bin and poses/<seq>.txt, '
                 f'found {describe_folder(self._root / "sequences")}'
             )
-        self._sequences = {s: KittiSequence.read(self._root, s) for s in chosen}
-        self._first: dict[str, int] = {}
-        tables: list[PlaceTable] = []
-        for name, sequence in self._sequences.items():
-            self._first[name] = sum(len(t.names) for t in tables)
-            runs = (name,) * len(sequence.names)
-            tables.append(
-                PlaceTable(sequence.T_world_sensor, sequence.stamps_ns, runs, sequence.names)
+        super().__init__(PlaceTable.join([self._read_sequence(s) for s in chosen]))
+
+    def _read_sequence(self, sequence: str) -> PlaceTable:
+        folder = self._root / 'sequences' / sequence
+        names = sorted(p.stem for p in (folder / 'velodyne').glob('*.bin'))
+        pose_path = self._root / 'poses' / f'{sequence}.txt'
+        T_world_camera = read_kitti_poses(pose_path)
+        if len(T_world_camera) != len(names):
+            raise DatasetError(
+                f'{pose_path}: expected one pose for each of the {len(names)} clouds in '
+                f'{folder / "velodyne"}, got {len(T_world_camera)}'
             )
-        super().__init__(PlaceTable.join(tables))
+        T_camera_lidar = read_calibration(folder / 'calib.txt')
+        T = of_lidar(T_world_camera, T_camera_lidar)
+        stamps = read_times(folder / 'times.txt', len(names))
+        return PlaceTable(T, stamps, (sequence,) * len(names), tuple(names))
+
+    def path(self, index: int) -> Path:
+        """Return the file of one scan."""
+        folder = self._root / 'sequences' / self.runs[index] / 'velodyne'
+        return folder / f'{self.names[index]}.bin'
 
     def points(self, index: int) -> NDArray[np.float32]:
         """Read one scan, metres."""
-        run = self.runs[index]
-        return self._sequences[run].points(index - self._first[run])
+        return read_velodyne(self.path(index))
 
 
 def write_kitti(root: Path, sequence: str, clouds: Iterable[PosedCloud]) -> None:

@@ -1,4 +1,4 @@
-"""Datasets packed into one .npz per run, found by name."""
+"""Datasets packed into one .npz per run: found by name."""
 
 from collections.abc import Sequence
 from pathlib import Path

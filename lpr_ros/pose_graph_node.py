@@ -28,7 +28,7 @@ from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.graph_feed import GraphFeed
 from lpr_ros.interfaces import interface
 from lpr_ros.parameters import ConfigParameters
-from lpr_ros.pose_messages import header_message, pose_message, transform_message
+from lpr_ros.pose_messages import header_message, pose_messages, transform_message
 from lpr_ros.qos import LATCHED, LOOPS, ODOMETRY
 from lpr_ros.running import run_node
 
@@ -123,13 +123,15 @@ class PoseGraphNode(Node):
         back_end, stamps = self._feed.back_end, self._feed.stamps_ns
         poses = back_end.poses
         here = back_end.map_of(max(poses)) if poses else None
+        corrected = np.array([*poses.values()]).reshape(-1, 4, 4)
+        messages = dict(zip(poses, pose_messages(corrected), strict=True))
         path = Path(header=header_message(max(stamps, default=0), self._config.map_frame))
         for number, stamp in enumerate(stamps):
             pose = PoseStamped(header=header_message(stamp, self._config.map_frame))
-            if number not in poses:
+            if number not in messages:
                 pose.pose.position.x = math.nan
             else:
-                pose.pose = pose_message(poses[number])
+                pose.pose = messages[number]
                 if (anchor := back_end.map_of(number)) != here:
                     pose.header.frame_id = f'{self._config.map_frame}/{anchor}'
             path.poses.append(pose)

@@ -27,16 +27,23 @@ def header_message(stamp_ns: int, frame_id: str) -> Header:
 
 def pose_message(T: NDArray[np.float64]) -> Pose:
     """Make a pose from a 4x4 matrix."""
-    x, y, z = map(float, T[:3, 3])
-    return Pose(position=Point(x=x, y=y, z=z), orientation=_quaternion_message(T))
+    return pose_messages(T[None])[0]
+
+
+def pose_messages(T: NDArray[np.float64]) -> list[Pose]:
+    """Make poses from (N, 4, 4) matrices; the rotations of a long path cost one call."""
+    positions, quaternions = T[:, :3, 3].tolist(), quaternion_from_pose(T).tolist()
+    return [
+        Pose(position=Point(x=x, y=y, z=z), orientation=Quaternion(x=qx, y=qy, z=qz, w=qw))
+        for (x, y, z), (qx, qy, qz, qw) in zip(positions, quaternions, strict=True)
+    ]
 
 
 def transform_message(T_parent_child: NDArray[np.float64]) -> Transform:
     """Make a transform, which takes points of the child to the parent, from a 4x4 matrix."""
-    x, y, z = map(float, T_parent_child[:3, 3])
-    return Transform(
-        translation=Vector3(x=x, y=y, z=z), rotation=_quaternion_message(T_parent_child)
-    )
+    pose = pose_message(T_parent_child)
+    p = pose.position
+    return Transform(translation=Vector3(x=p.x, y=p.y, z=p.z), rotation=pose.orientation)
 
 
 def odometry_message(
@@ -57,8 +64,3 @@ def pose_from_message(pose: Any) -> NDArray[np.float64]:
             'odometry', f'expected a finite pose and a unit quaternion, got {values.tolist()}'
         )
     return pose_from_quaternion(values[:3], values[3:])
-
-
-def _quaternion_message(T: NDArray[np.float64]) -> Quaternion:
-    x, y, z, w = map(float, quaternion_from_pose(T))
-    return Quaternion(x=x, y=y, z=z, w=w)

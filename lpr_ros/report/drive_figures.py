@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,6 +54,7 @@ def time_figure(result: DriveResult, theme: Theme) -> Figure:
         axis.line.set_color(theme.grid)
         axis.set_tick_params(colors=theme.muted, labelsize=FONT_SIZE - 2)
         axis._axinfo['grid'].update(color=theme.grid, linewidth=0.6)
+        axis.set_major_locator(MaxNLocator(4))
     axes.set_xlabel('x (m)', color=theme.muted)
     axes.set_ylabel('y (m)', color=theme.muted)
     axes.set_zlabel('time (s)', color=theme.muted, fontsize=FONT_SIZE)
@@ -90,17 +92,24 @@ def draw_drive(
 def _draw_loops(
     axes: Axes, result: DriveResult, xy: Mapping[int, NDArray[np.float64]], theme: Theme
 ) -> None:
-    loops = [x for x in _some(result.loops) if x.query_id in xy and x.match_id in xy]
-    if not loops:
-        return
-    ends = np.array([[xy[x.query_id], xy[x.match_id]] for x in loops])
-    axes.add_collection(
-        LineCollection(list(ends), colors=theme.loop, linewidths=0.9, alpha=0.85, zorder=4)
+    drawn = [x for x in _some(result.loops) if x.query_id in xy and x.match_id in xy]
+    refused = [x for x in drawn if (x.query_id, x.match_id) in result.correction.refused]
+    kept = [x for x in drawn if x not in refused]
+    looks = (
+        (kept, f'loop closures ({len(result.loops)})', theme.loop, 'solid', 'o'),
+        (refused, f'left out by the optimiser ({len(refused)})', theme.muted, 'dotted', 'x'),
     )
-    label = f'loop closures ({len(result.loops)})'
-    axes.scatter(
-        ends[:, 0, 0], ends[:, 0, 1], s=9, color=theme.loop, zorder=4, linewidths=0, label=label
-    )
+    for loops, label, colour, line, marker in looks:
+        if loops:
+            ends = np.array([[xy[x.query_id], xy[x.match_id]] for x in loops])
+            axes.add_collection(
+                LineCollection(list(ends), colors=colour, linestyles=line, linewidths=0.9,
+                               alpha=0.85, zorder=4)
+            )  # fmt: skip
+            axes.plot(
+                ends[:, 0, 0], ends[:, 0, 1], marker, color=colour, zorder=4, markersize=3.2,
+                label=label,
+            )  # fmt: skip
 
 
 def _draw_truth(axes: Axes, result: DriveResult, poses: Poses, theme: Theme) -> None:

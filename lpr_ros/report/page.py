@@ -87,7 +87,7 @@ def draw_figures(result: DriveResult, judgement: Judgement | None) -> dict[str, 
         drawn['matrix'] = distance_matrix_figure(result, PAGE)
     if result.loops:
         drawn['pairs'] = pairs_figure(result, PAGE)
-    if judgement is not None:
+    if judgement is not None and (judgement.detections or judgement.errors.loops):
         drawn['truth'] = precision_recall_figure(judgement, PAGE)
     if any(outcome.matches for outcome in result.outcomes):
         drawn['probability'] = probability_figure(result, PAGE)

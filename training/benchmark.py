@@ -5,6 +5,7 @@
     python training/benchmark.py simulator --json simulator.json
     python training/benchmark.py database --json database.json
     python training/benchmark.py registration --json registration.json
+    python training/benchmark.py node --json node.json
 
 Nothing else should run on the machine meanwhile.
 """
@@ -62,6 +63,9 @@ def build_parser() -> argparse.ArgumentParser:
         '--data', type=Path, default=SHARED_DATA, help='folder with scans_*.npz'
     )
     registration.set_defaults(run=_registration)
+    node = commands.add_parser('node', help='lpr_node under 130,000 points at 10 Hz')
+    node.add_argument('--seconds', type=float, default=60.0, help='of driving')
+    node.set_defaults(run=_node)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
     return parser
@@ -102,6 +106,13 @@ def _registration(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = registration.run(args.data, every=args.every, pairs=args.pairs)
     return result, registration.table(result)
+
+
+def _node(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import node
+
+    result = node.run(args.seconds)
+    return result, node.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

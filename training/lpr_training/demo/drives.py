@@ -28,11 +28,12 @@ from lpr_training.simulator.odometry import drifting
 
 # As a car without inertial sensors: it drifts so that one sees it.
 DRIFT = OdometryConfig(
-    scale_sigma=0.01, heading_bias_deg=0.5, heading_walk_deg=0.6, position_walk_m=0.3
+    scale_sigma=0.01, heading_bias_deg=0.8, heading_walk_deg=1.0, position_walk_m=0.3
 )
-SEED = 201  # of a drive of two minutes with one stretch driven again and two driven back
-LENGTH_M = 900.0
-WORLD_M = 260.0
+SEED = 200  # of a drive of two minutes with two stretches driven again and two driven back
+DRIFT_SEED = 8  # of a drift of 5 m
+LENGTH_M = 960.0
+WORLD_M = 200.0
 COLUMNS = 512  # shots of a beam per sweep
 RATE_HZ = 10.0
 
@@ -57,7 +58,7 @@ def simulated_drive(folder: Path) -> DemoDrive:
         drive = make_drive(world, LENGTH_M, seed=SEED)
         sensor = replace(load_sensor('hdl64'), columns=COLUMNS, rate_hz=RATE_HZ)
         simulation = simulate_drive(
-            world, sensor, drive, SimulationConfig(odometry=DRIFT), seed=SEED
+            world, sensor, drive, SimulationConfig(odometry=DRIFT), seed=DRIFT_SEED
         )
         scans = list(tqdm(simulation, desc='simulate', unit='scan'))
         stamps = np.array([scan.stamp_ns for scan in scans])

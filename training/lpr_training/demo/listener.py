@@ -29,10 +29,11 @@ class Listener:
         self.corrected: Path | None = None
         self.status: dict[str, str] = {}
         self.status_count = 0
-        listen = self._node.create_subscription
-        listen(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
-        listen(Path, 'pose_graph_node/path', self._on_path, LATCHED)
-        listen(DiagnosticArray, '/diagnostics', self._on_status, 10)
+        self.listen = self._node.create_subscription
+        self.publisher = self._node.create_publisher
+        self.listen(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
+        self.listen(Path, 'pose_graph_node/path', self._on_path, LATCHED)
+        self.listen(DiagnosticArray, '/diagnostics', self._on_status, 10)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, daemon=True)

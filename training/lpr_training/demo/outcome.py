@@ -1,12 +1,13 @@
 """What came of the drive, against the truth: table, summary, report and picture."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lpr_ros.core.agreement import measure_agreement
 from lpr_ros.core.config import override
 from lpr_ros.core.correction import Correction
 from lpr_ros.core.database import PlaceDatabase
@@ -16,6 +17,8 @@ from lpr_ros.core.errors import LprError
 from lpr_ros.core.files import whole_file
 from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_ros.core.pipeline import PipelineConfig
+from lpr_ros.core.records import LoopClosure
+from lpr_ros.core.registration import prepare
 from lpr_ros.core.resources import default_weights
 from lpr_ros.report.page import write_report
 from lpr_training.demo.drives import DemoDrive
@@ -99,7 +102,7 @@ def judge_played(drive: DemoDrive, played: Played) -> Outcome:
     result = DriveResult(
         name=drive.title,
         database=database,
-        loops=tuple(played.loops),
+        loops=tuple(with_overlap(loop, database, config) for loop in played.loops),
         correction=Correction(played.corrected),
         config=config,
         T_world_sensor=truth,
@@ -113,6 +116,19 @@ def judge_played(drive: DemoDrive, played: Played) -> Outcome:
     if judgement is None:
         raise LprError(f'{drive.path}: the truth knows none of the {len(database)} keyframes')
     return Outcome(played, result, judgement)
+
+
+def with_overlap(
+    loop: LoopClosure, database: PlaceDatabase, config: PipelineConfig
+) -> LoopClosure:
+    """Measure the overlap anew, which the message of a loop does not hold."""
+    settings = config.verification
+    ends = (database[loop.match_id].points, database[loop.query_id].points)
+    target, source = (prepare(points, settings.registration) for points in ends)
+    if target is None or source is None:
+        return loop
+    found = measure_agreement(target, source, loop.T_match_query, settings.near_m)
+    return replace(loop, overlap=found.overlap_source)
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:

@@ -54,9 +54,13 @@ def play(drive: DemoDrive, folder: Path) -> Played:
 
         node = start('lpr_ros.node', *ros_arguments(parameters))
         graph = start('lpr_ros.pose_graph_node')
-        wait_for(lambda: _check(node, graph) or listener.subscribers('points'), 'lpr_node', START_S)
-        wait_for(lambda: _check(node, graph) or listener.subscribers('lpr_node/loop_closures') > 1,
-                 'pose_graph_node', START_S)  # fmt: skip
+        for topic, listeners in (('points', 1), ('lpr_node/loop_closures', 2)):
+            wait_for(
+                lambda topic=topic, listeners=listeners: _check(node, graph)
+                or listener.subscribers(topic) >= listeners,
+                f'listeners of {topic}',
+                START_S,
+            )
         began_s, cpu_before_s = time.monotonic(), cpu_seconds(node.pid)
         player = start(
             'lpr_ros.player', str(drive.path), '--rate', str(drive.rate), '--wait', '1', '--quiet'

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip('launch', reason='launch comes with a ROS installation only')
 pytest.importorskip('launch_ros', reason='launch_ros comes with a ROS installation only')
 
 from launch import LaunchContext, LaunchDescription

@@ -29,6 +29,7 @@ from lpr_ros.core.registration import (
 
 STRATEGIES = ('none', 'gicp', 'full')
 HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
+ROUGH = 3.0  # a pose not yet refined may be off by this many times more than a refined one
 UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a heading that may be any
 
 
@@ -123,6 +124,8 @@ class GeometricVerifier:
             return None
         best: tuple[Refinement, Agreement] | None = None
         for T_start in self._hypotheses(target, source, query, candidate, T_guess):
+            if not self._is_worth_refining(target, source, T_start):
+                continue
             found = refine(target, source, T_start, self._config.registration)
             if found is None or found.inliers < self._config.fewest_inliers:
                 continue
@@ -146,13 +149,11 @@ class GeometricVerifier:
         T_guess: NDArray[np.float64] | None,
     ) -> Iterator[NDArray[np.float64]]:
         """Yield poses to refine, the likeliest and cheapest first."""
-        if T_guess is not None and np.isfinite(T_guess).all():
-            yield T_guess
+        T_known = T_guess if T_guess is not None else odometry_between(candidate, query)
+        if T_known is not None and np.isfinite(T_known).all():
+            yield T_known
         if self._config.strategy == 'full':
             yield from self._searched(target, source)
-        T_odometry = odometry_between(candidate, query)
-        if T_odometry is not None:
-            yield T_odometry
         if self._config.strategy == 'gicp':
             yield from (np.eye(4), HALF_TURN)  # the same lane, and the opposite one
 
@@ -167,6 +168,13 @@ class GeometricVerifier:
         )
         if found is not None:
             yield found.T_target_source
+
+    def _is_worth_refining(
+        self, target: Prepared, source: Prepared, T_start: NDArray[np.float64]
+    ) -> bool:
+        """Leave out what is hopeless: refining it takes ten times as long as seeing this."""
+        rough = measure_agreement(target, source, T_start, ROUGH * self._config.near_m)
+        return rough.overlap >= 0.5 * self._config.overlap
 
     def _accepts(self, found: Refinement, agreement: Agreement) -> bool:
         return (

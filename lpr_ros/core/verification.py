@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from lpr_ros.core.agreement import Agreement, measure_agreement
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.geometry import invert
-from lpr_ros.core.keyframes import thin
 from lpr_ros.core.records import Keyframe, LoopClosure, Match
 from lpr_ros.core.registration import (
     Prepared,
@@ -53,9 +52,6 @@ class VerificationConfig(Config):
     near_m: float = option(1.0, 'a point explains another within', unit='m', low=0.05, high=5.0)
     fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
     farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
-    coarse_voxel_m: float = option(
-        0.8, 'of the second search, where the first fails', unit='m', low=0.05, high=5.0
-    )
     covariance_scale: float = option(
         10.0, 'by which the covariance of the refinement is too small', low=0.0
     )
@@ -153,21 +149,12 @@ class GeometricVerifier:
         if T_known is not None and np.isfinite(T_known).all():
             yield T_known
         if self._config.strategy == 'full':
-            yield from self._searched(target, source)
+            voxel_m = self._config.registration.search_voxel_m
+            found = register_globally(target.sketch, source.sketch, voxel_m)
+            if found is not None:
+                yield found.T_target_source
         if self._config.strategy == 'gicp':
             yield from (np.eye(4), HALF_TURN)  # the same lane, and the opposite one
-
-    def _searched(self, target: Prepared, source: Prepared) -> Iterator[NDArray[np.float64]]:
-        """Search among what stands upright; then, as in a forest, among everything, coarsely."""
-        fine_m, coarse_m = self._config.registration.voxel_m, self._config.coarse_voxel_m
-        found = register_globally(target.upright, source.upright, fine_m)
-        if found is not None:
-            yield found.T_target_source
-        found = register_globally(
-            thin(target.points, coarse_m), thin(source.points, coarse_m), coarse_m
-        )
-        if found is not None:
-            yield found.T_target_source
 
     def _is_worth_refining(
         self, target: Prepared, source: Prepared, T_start: NDArray[np.float64]

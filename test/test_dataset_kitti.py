@@ -3,11 +3,11 @@ import pytest
 from recordings import SHARED_DATA, assert_same_places, make_scans
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.npz_file import NpzFile
 from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import Subset, iterate_places
 from lpr_training.datasets.kitti import KittiDataset, write_kitti
 from lpr_training.datasets.kitti_bev import KittiBevDataset, lift
-from lpr_training.datasets.packed import NpzFile
 from lpr_training.datasets.scans import ScansDataset
 
 

@@ -27,18 +27,22 @@ class LoopCloser:
     """Verifies candidates and checks the loops against each other. For one thread."""
 
     def __init__(self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int):
-        self.pairwise = PairwiseConsistency(pairwise)
-        self.configure(verification, verified)
+        self._pairwise = PairwiseConsistency(pairwise)
+        self.configure(verification, pairwise, verified)
 
-    def configure(self, verification: VerificationConfig, verified: int) -> None:
-        """Take new settings of the verification; what was found so far stays."""
+    def configure(
+        self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int
+    ) -> None:
+        """Take new settings; what was found so far stays."""
         self._verifier = make_verifier(verification)
         self._farthest_m = verification.farthest_m
+        self._pairwise.config = pairwise
         self._most_verified = verified
 
     def close(self, sighting: Sighting) -> Verdict:
         """Verify the candidates that odometry allows, best first, until one is accepted."""
         watch = Stopwatch()
+        pairwise = self._pairwise.config
         query = sighting.keyframe
         rejected: list[Candidate] = []
         verified: LoopClosure | None = None
@@ -46,8 +50,8 @@ class LoopCloser:
         for candidate, place in zip(sighting.candidates, sighting.places, strict=True):
             if len(rejected) == self._most_verified:
                 break
-            known = self.pairwise.predict(query, place)
-            if known is not None and not known.is_within(self._farthest_m, self.pairwise.config):
+            known = self._pairwise.predict(query, place)
+            if known is not None and not known.is_within(self._farthest_m, pairwise):
                 continue
             guess = None if known is None or known.way_m > GUESS_WAY_M else known.T_match_query
             verified = self._verifier.verify(query, place, candidate.match, guess)
@@ -63,4 +67,4 @@ class LoopCloser:
         """Return the loops that may be published now that this one is known."""
         if query.T_odom_sensor is None or match.T_odom_sensor is None:
             return [loop]  # nothing to check it against
-        return self.pairwise.add(loop, query, match)
+        return self._pairwise.add(loop, query, match)

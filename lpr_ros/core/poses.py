@@ -14,9 +14,17 @@ from lpr_ros.core.geometry import Trajectory, pose_from_quaternion, quaternion_f
 NS_PER_S = 1_000_000_000
 
 
+def exact_ns(text: str, unit_ns: int) -> int:
+    """Turn a decimal time into integer nanoseconds, without the rounding of a float."""
+    try:
+        return int((Decimal(text) * unit_ns).to_integral_value())
+    except (InvalidOperation, OverflowError, ValueError) as error:
+        raise DatasetError(f'expected a time, got {text!r}') from error
+
+
 def ns_from_seconds(text: str) -> int:
-    """Turn decimal seconds into integer nanoseconds without going through a float."""
-    return int((Decimal(text) * NS_PER_S).to_integral_value())
+    """Turn decimal seconds into integer nanoseconds."""
+    return exact_ns(text, NS_PER_S)
 
 
 def seconds_from_ns(stamp_ns: int) -> str:
@@ -38,7 +46,7 @@ def read_tum(path: Path) -> Trajectory:
             )
         try:
             stamps.append(ns_from_seconds(words[0]))
-        except (InvalidOperation, ValueError, OverflowError) as error:
+        except DatasetError as error:
             raise DatasetError(
                 f'{path}, line {line}: expected a stamp in seconds, got {words[0]!r}'
             ) from error

@@ -1,7 +1,7 @@
 """How good the loops of a drive are, against where its keyframes truly were.
 
-A published loop is right when its relative pose is within 1 m and 5 deg of the truth; precision is
-the share of right ones. A revisit is a keyframe that truly lies within 5 m of an older one outside
+A published loop is right when its relative pose is within 1 m of the truth; precision is the share
+of right ones. A revisit is a keyframe that truly lies within 5 m of an older one outside
 the window that is too recent to match. It is recalled when a right loop was published for it or
 for a keyframe within 6 m of the way from it, before or after: loops are thinned on purpose, and
 the first of a row waits for the others. Recall is the share of revisits recalled, `recall_each`
@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.back_end import BackEnd
-from lpr_ros.core.geometry import invert
+from lpr_ros.core.drive_truth import RADIUS_M, loop_errors
 from lpr_ros.core.records import Keyframe, LoopClosure
-from lpr_ros.core.tangent import motion_between
+from lpr_ros.core.trajectory_error import position_errors_m, root_mean_square
 from lpr_training.benchmarks.loop_drives import RecordedDrive
 
-RIGHT_M, RIGHT_DEG = 1.0, 5.0
-REVISIT_M = 5.0
 WAY_M = 6.0
 NS_PER_S = 1e9
 
@@ -31,7 +29,7 @@ NS_PER_S = 1e9
 def revisits(drive: RecordedDrive) -> NDArray[np.bool_]:
     """Say of every pair (later, older) whether the later truly is where the older was."""
     xyz = drive.T_world_sensor[:, :3, 3]
-    near = np.linalg.norm(xyz[:, None] - xyz[None], axis=2) < REVISIT_M
+    near = np.linalg.norm(xyz[:, None] - xyz[None], axis=2) <= RADIUS_M
     return np.asarray(near & may_match(drive))
 
 
@@ -65,28 +63,18 @@ def recall_figures(drive: RecordedDrive, found: NDArray[np.bool_]) -> dict[str, 
 
 def loop_figures(drive: RecordedDrive, loops: Sequence[LoopClosure]) -> dict[str, Any]:
     """Return precision, recall and errors of published loops; ids are the numbers of the scans."""
-    T = drive.T_world_sensor
-    query, match = ([getattr(x, f'{end}_id') for x in loops] for end in ('query', 'match'))
-    T_true = invert(T[match]) @ T[query]
-    T_said = np.array([x.T_match_query for x in loops]).reshape(-1, 4, 4)
-    motions = motion_between(T_said, T_true).reshape(-1, 6)
-    metres = np.linalg.norm(motions[:, :3], axis=1)
-    degrees = np.degrees(np.linalg.norm(motions[:, 3:], axis=1))
-    right = (metres < RIGHT_M) & (degrees < RIGHT_DEG)
-    found = np.zeros(len(T), dtype=bool)
-    found[np.array(query, dtype=np.int64)[right]] = True
-    covariances = np.array([x.covariance for x in loops]).reshape(-1, 6, 6)
-    weighted = np.linalg.solve(covariances, motions[..., None])[..., 0]
-    nees = np.einsum('ni,ni->n', motions, weighted) / 6.0
+    errors = loop_errors(loops, dict(enumerate(drive.T_world_sensor)))
+    found = np.zeros(len(drive.scans), dtype=bool)
+    found[[x.query_id for x, ok in zip(errors.loops, errors.is_right, strict=True) if ok]] = True
     return {
         'loops': len(loops),
-        'wrong': int((~right).sum()),
-        'precision': _mean(right),
+        'wrong': int((~errors.is_right).sum()),
+        'precision': _mean(errors.is_right),
         **recall_figures(drive, found),
-        'pose_error_median_m': _quantile(metres, 50),
-        'pose_error_median_deg': _quantile(degrees, 50),
-        'pose_error_p99_m': _quantile(metres, 99),
-        'nees_per_dim': _mean(nees[right]),
+        'pose_error_median_m': _quantile(errors.metres, 50),
+        'pose_error_median_deg': _quantile(errors.degrees, 50),
+        'pose_error_p99_m': _quantile(errors.metres, 99),
+        'nees_per_dim': _mean(errors.nees[errors.is_right]),
     }
 
 
@@ -104,17 +92,9 @@ def trajectory_figures(
     corrected = np.stack([back_end.poses[k.id] for k in keyframes])
     truth = drive.T_world_sensor[:, :3, 3]
     return {
-        'ate_odometry_m': absolute_error_m(odometry[:, :3, 3], truth),
-        'ate_corrected_m': absolute_error_m(corrected[:, :3, 3], truth),
+        'ate_odometry_m': root_mean_square(position_errors_m(odometry[:, :3, 3], truth)),
+        'ate_corrected_m': root_mean_square(position_errors_m(corrected[:, :3, 3], truth)),
     }
-
-
-def absolute_error_m(xyz: NDArray[np.float64], truth: NDArray[np.float64]) -> float:
-    """Root mean square distance of (N, 3) positions after the best rigid alignment."""
-    a, b = xyz - xyz.mean(axis=0), truth - truth.mean(axis=0)
-    u, _, vt = np.linalg.svd(a.T @ b)
-    flip = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
-    return float(np.sqrt(np.mean(np.sum((a @ (u @ flip @ vt) - b) ** 2, axis=1))))
 
 
 def _mean(values: NDArray[Any]) -> float:

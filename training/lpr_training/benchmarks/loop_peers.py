@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.drive_truth import RADIUS_M
 from lpr_ros.core.errors import BackendError
 from lpr_ros.core.geometry import invert, transform_points
 from lpr_ros.core.keyframes import thin
 from lpr_training.benchmarks.loop_drives import RecordedDrive
-from lpr_training.benchmarks.loop_figures import REVISIT_M, may_match, recall_figures, revisits
+from lpr_training.benchmarks.loop_figures import may_match, recall_figures, revisits
 from lpr_training.scan_context import ScanContextConfig, compare, describe, ring_keys
 
 SCAN_CONTEXT_GATE = 0.13  # its authors' threshold on this distance for KITTI
@@ -92,7 +93,7 @@ def run_map_closures(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_
             source, target = parts[closure.source_id], parts[closure.target_id]
             T_true = invert(T[target[0]]) @ T[source[0]]
             gap = np.linalg.norm((np.asarray(closure.pose) - T_true)[:3, 3])
-            right.append(bool(gap < REVISIT_M))
+            right.append(bool(gap <= RADIUS_M))
             if right[-1]:
                 older, newer = parts[ends[0]], parts[ends[1]]
                 found[newer] |= near[np.ix_(newer, older)].any(axis=1)

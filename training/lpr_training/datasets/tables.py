@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 import csv
-from decimal import Decimal, InvalidOperation
 import math
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_file
 from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.poses import exact_ns
 
 POSE_COLUMNS = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
 
@@ -106,14 +106,6 @@ def read_poses(table: Table) -> NDArray[np.float64]:
 def pose_cells(T: NDArray[np.float64]) -> list[str]:
     """Return one pose as the cells of `POSE_COLUMNS`, to the last digit."""
     return [repr(float(v)) for v in (*T[:3, 3], *quaternion_from_pose(T))]
-
-
-def exact_ns(text: str, unit_ns: int) -> int:
-    """Turn a decimal time into integer nanoseconds, without the rounding of a float."""
-    try:
-        return int((Decimal(text) * unit_ns).to_integral_value())
-    except (InvalidOperation, OverflowError, ValueError) as error:
-        raise DatasetError(f'expected a time, got {text!r}') from error
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
 from lpr_ros.core.poses import seconds_from_ns
+from lpr_ros.core.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.pcd import read_pcd, write_pcd
-from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.records import PosedCloud
 from lpr_training.datasets.tables import (
     POSE_COLUMNS,

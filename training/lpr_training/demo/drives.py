@@ -84,7 +84,7 @@ def real_drive(data: Path, folder: Path) -> DemoDrive:
     write_tum(truth, Trajectory(source.stamps_ns, T_world))
     write_packed(path, [source.points(i) for i in range(len(source))], source.stamps_ns, T_odom)
     parameters = {
-        'keyframes.distance_m': 1.0,
+        'keyframes.distance_m': 0.5,
         'database.exclude_s': 0.0,
         'database.exclude_m': 25.0,
     }

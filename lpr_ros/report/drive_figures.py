@@ -21,8 +21,14 @@ NS_PER_S = 1e9
 
 
 def drive_figure(result: DriveResult, theme: Theme) -> Figure:
-    """Draw the drive by odometry with its loops, and beside it the corrected one."""
+    """Draw the drive by odometry with its loops, and beside it the corrected one, if any."""
     odometry, corrected = odometry_poses(result), result.correction.poses
+    if not result.loops:
+        figure = new_figure(theme, 10.6, 4.4)
+        alone = figure.add_subplot()
+        draw_drive(alone, result, odometry, theme, 'Odometry alone: no loops, no correction')
+        _legend_below(figure, alone, theme)
+        return figure
     figure = new_figure(theme, 10.6, _height([odometry, corrected]))
     before, after = figure.subplots(1, 2, sharex=True, sharey=True)
     draw_drive(before, result, odometry, theme, 'Before: odometry alone')

@@ -150,10 +150,15 @@ def captions(result: DriveResult, judgement: Judgement | None) -> dict[str, str]
     """Return what each figure shows and what to look for, by its name."""
     return {
         'drive': (
-            'The drive from above. Each orange line is a loop closure and joins the keyframe that '
-            'came back (dot) to the one it recognised. On the left long lines show how far '
-            'odometry had drifted from the place; on the right as much of them remains as the '
-            'two keyframes are truly apart.'
+            (
+                'The drive from above. Each orange line is a loop closure and joins the keyframe '
+                'that came back (dot) to the one it recognised. On the left long lines show how '
+                'far odometry had drifted from the place; on the right as much of them remains '
+                'as the two keyframes are truly apart.'
+                if result.loops
+                else 'The drive from above, as odometry has it. Does it cross its own path? '
+                'Then a loop was to be found; without one there is nothing to correct.'
+            )
             + (' The wide grey band is the ground truth.' if judgement else '')
             + (' The grey path is the old map.' if result.first_id else '')
         ),

@@ -68,6 +68,13 @@ setup(
         (f'share/{PACKAGE}', ['package.xml']),
         *shared_files('launch', 'config', 'weights'),
     ],
-    entry_points={'console_scripts': [f'lpr_offline = {PACKAGE}.offline:main']},
+    entry_points={
+        'console_scripts': [
+            'lpr_node = lpr_ros.node:main',
+            'lpr_offline = lpr_ros.offline:main',
+            'lpr_player = lpr_ros.player:main',
+            'pose_graph_node = lpr_ros.pose_graph_node:main',
+        ]
+    },
     zip_safe=False,
 )

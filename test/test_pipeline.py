@@ -90,8 +90,16 @@ def as_values(loops):
 
 
 @pytest.fixture(scope='module')
-def driven(scans, describer):
-    return drive(scans, describer)[0]
+def pipeline(describer):
+    pipeline = Pipeline(CONFIG, describer)
+    yield pipeline
+    pipeline.close()
+
+
+@pytest.fixture(scope='module')
+def driven(pipeline, scans):
+    """Return the steps of the whole drive."""
+    return feed(pipeline, scans)[0]
 
 
 def assert_right(loops, T_query, T_match):
@@ -136,13 +144,8 @@ def test_a_step_tells_where_its_time_went(driven):
     assert all(value >= 0.0 for step in driven for value in step.seconds.values())
 
 
-def test_the_same_scans_give_the_same_loops(driven, scans, describer):
-    again, _ = drive(scans, describer)
-    assert as_values(loops_of(again)) == as_values(loops_of(driven))
-
-
 def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, describer):
-    """Of each kind one, in the middle of the drive: the loops are those without them."""
+    """Of each kind one, in the middle of the drive: the loops are those without, to the bit."""
     middle = scans[60]
     soon = middle.stamp_ns + 1
     T_nan = np.full((4, 4), np.nan)
@@ -182,10 +185,10 @@ def test_odometry_that_jumps_makes_no_wrong_loop(scans, describer, simulation):
     T_jump = pose_from_euler([300.0, -80.0, 5.0], [0.0, 0.0, 1.0])
     jumped = [
         replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 60 else s
-        for i, s in enumerate(scans)
+        for i, s in enumerate(scans[:100])
     ]
     steps, errors = drive(jumped, describer)
-    assert len(steps) == len(scans)
+    assert len(steps) == len(jumped)
     assert errors == []
     T = simulation.T_world_sensor
     assert_right(loops_of(steps), T, T)
@@ -260,19 +263,18 @@ def test_loops_without_odometry(scans, describer, simulation):
         keyframes=KeyframeConfig(distance_m=0.0, interval_s=0.01),
         database=replace(CONFIG.database, exclude_keyframes=20),
     )
-    steps, errors = drive([replace(s, T_odom_sensor=None) for s in scans], describer, config)
+    blind = [replace(scan, T_odom_sensor=None) for scan in scans[:90]]
+    steps, errors = drive(blind, describer, config)
     assert errors == []
     T = simulation.T_world_sensor
     loops = loops_of(steps)
-    assert len(loops) >= 10
+    assert len(loops) >= 5
     assert_right(loops, T, T)
 
 
-def test_a_loop_that_contradicts_the_others_is_not_trusted(scans, describer):
+def test_a_loop_that_contradicts_the_others_is_not_trusted(pipeline, driven):
     """The clouds are of one place, but odometry says that the query has not been there."""
-    pipeline = Pipeline(CONFIG, describer)
-    steps, _ = feed(pipeline, scans)
-    found = next(s for s in reversed(steps) if s.verdict.trusted).verdict.trusted[-1]
+    found = loops_of(driven)[-1]
     query, match = pipeline.database[found.query_id], pipeline.database[found.match_id]
 
     def sighting(shift_m):
@@ -286,4 +288,3 @@ def test_a_loop_that_contradicts_the_others_is_not_trusted(scans, describer):
     assert wrong.trusted == ()
     right = pipeline.closer.close(sighting(0.0))
     assert len(right.trusted) == 1
-    pipeline.close()

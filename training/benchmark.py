@@ -1,11 +1,12 @@
-"""Measure speed, each figure beside what it is compared with, in one run.
+"""Measure speed, each figure beside what it is compared with, in one run; and robustness.
 
     python training/benchmark.py descriptor --json descriptor.json
     python training/benchmark.py simulator --json simulator.json
     python training/benchmark.py database --json database.json
     python training/benchmark.py registration --json registration.json
+    python training/benchmark.py fuzz --inputs 100000 --json fuzz.json
 
-Nothing else should run on the machine meanwhile.
+Nothing else should run on the machine meanwhile, but for `fuzz`, which measures no time.
 """
 
 import argparse
@@ -53,6 +54,11 @@ def build_parser() -> argparse.ArgumentParser:
         '--data', type=Path, default=SHARED_DATA, help='folder with scans_*.npz'
     )
     registration.set_defaults(run=_registration)
+    fuzz = commands.add_parser('fuzz', help='damaged inputs to every reader of outside data')
+    fuzz.add_argument('--inputs', type=int, default=100_000, help='in all')
+    fuzz.add_argument('--seed', type=int, default=0, help='which inputs')
+    fuzz.add_argument('--targets', nargs='+', default=[], help="such as map 'bag ros1' (all)")
+    fuzz.set_defaults(run=_fuzz)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
     return parser
@@ -86,6 +92,13 @@ def _registration(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = registration.run(args.data, every=args.every, pairs=args.pairs)
     return result, registration.table(result)
+
+
+def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import fuzz
+
+    result = fuzz.run(args.inputs, args.seed, args.targets)
+    return result, fuzz.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,120 @@
+"""Readers of damaged input in a child process, which may die, hang or run out of memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+import logging
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+import resource
+from signal import Signals
+import tempfile
+import traceback
+import warnings
+
+from lpr_ros.core.errors import LprError
+from lpr_training.benchmarks.fuzz_list import TARGETS
+from lpr_training.benchmarks.fuzz_targets import Target, random_of
+
+MEMORY_BYTES = 1 << 30  # on top of what the process has before it reads
+TIMEOUT_S = 20.0
+LONGEST_MESSAGE = 2500  # characters: a reason is read by people and kept in logs
+ACCEPTED, REFUSED = 'accepted', 'refused'
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one input; any kind but accepted and refused is a finding."""
+
+    index: int
+    kind: str
+    detail: str = ''
+
+
+def outcomes(name: str, seed: int, first: int, last: int) -> Iterator[Outcome]:
+    """Read the inputs first to last - 1 of a target; a child that dies is followed by another."""
+    while first < last:
+        for outcome in _one_child(name, seed, first, last):
+            yield outcome
+            first = outcome.index + 1
+
+
+def _one_child(name: str, seed: int, first: int, last: int) -> Iterator[Outcome]:
+    """Yield until the last input or the end of the child, whichever comes first."""
+    context = get_context('fork')  # the imports cost seconds, and no thread runs yet
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_serve, args=(theirs, name, seed, first, last), daemon=True)
+    child.start()
+    theirs.close()
+    index = first
+    try:
+        while index < last:
+            if not ours.poll(TIMEOUT_S):
+                yield Outcome(index, 'hang', f'no answer within {TIMEOUT_S} s')
+                return
+            try:
+                outcome: Outcome = ours.recv()
+            except EOFError:
+                child.join()
+                yield Outcome(index, 'crash', _cause_of_death(child.exitcode))
+                return
+            yield outcome
+            index = outcome.index + 1
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
+
+
+def _cause_of_death(code: int | None) -> str:
+    return Signals(-code).name if code is not None and code < 0 else f'exit code {code}'
+
+
+def _serve(pipe: Connection, name: str, seed: int, first: int, last: int) -> None:
+    logging.disable()
+    warnings.simplefilter('ignore')
+    with tempfile.TemporaryDirectory(prefix='lpr_fuzz_') as folder:
+        target = TARGETS[name](Path(folder))
+        _limit_memory()
+        for index in range(first, last):
+            pipe.send(_try(target, seed, index))
+
+
+def _limit_memory() -> None:
+    pages = int(Path('/proc/self/statm').read_text(encoding='ascii').split()[0])
+    limit = pages * resource.getpagesize() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _try(target: Target, seed: int, index: int) -> Outcome:
+    data = target.make(random_of(target.name, seed, index))
+    try:
+        target.read(data)
+    except LprError as error:
+        return _judge(index, error, target.label)
+    except BaseException as error:  # the very thing that is looked for
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f'{Path(where.filename).name}:{where.lineno}'
+        return Outcome(index, type(error).__name__, f'{place}: {str(error)[:300]}')
+    return Outcome(index, ACCEPTED)
+
+
+def _judge(index: int, error: LprError, label: str) -> Outcome:
+    """Tell whether a refusal says which input and why, and was not for want of memory."""
+    message = str(error)
+    if _any_cause(error, lambda e: isinstance(e, MemoryError)):
+        return Outcome(index, 'memory', message[:300])
+    if len(message) > LONGEST_MESSAGE:
+        return Outcome(index, 'long message', f'{len(message)} characters: {message[:300]}')
+    if label not in message or not message.replace(label, '').strip(' :,'):
+        return Outcome(index, 'no reason', message[:300])
+    return Outcome(index, REFUSED, type(error).__name__)
+
+
+def _any_cause(error: BaseException | None, holds: Callable[[BaseException], bool]) -> bool:
+    while error is not None:
+        if holds(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -14,7 +14,7 @@ from lpr_ros.core.geometry import (
     transform_points,
 )
 from lpr_ros.core.poses import (
-    ns_from_seconds,
+    exact_ns,
     read_kitti_poses,
     read_tum,
     seconds_from_ns,
@@ -88,7 +88,7 @@ def test_unordered_poses_are_sorted_and_repeated_stamps_dropped():
 
 @pytest.mark.parametrize('stamp', [0, 1, 999_999_999, 1_700_000_000_123_456_789, -5])
 def test_nanoseconds_survive_text(stamp):
-    assert ns_from_seconds(seconds_from_ns(stamp)) == stamp
+    assert exact_ns(seconds_from_ns(stamp)) == stamp
 
 
 def test_tum_round_trip(tmp_path):
@@ -108,7 +108,7 @@ def test_kitti_poses_round_trip(tmp_path):
     [
         (read_tum, '# head\n1 0 0 0 0 0 0 1\n2 0 0 0 0 0 1\n', 'line 3: expected 8 values'),
         (read_tum, '1 0 0 0 0 0 0 1\n2 nan 0 0 0 0 0 1\n', 'line 2: expected finite'),
-        (read_tum, 'now 0 0 0 0 0 0 1\n', "line 1: expected a stamp in seconds, got 'now'"),
+        (read_tum, 'now 0 0 0 0 0 0 1\n', "line 1: expected a time, got 'now'"),
         (read_tum, '1 0 0 0 0 0 0 0\n', 'line 1: the quaternion is zero'),
         (read_tum, '# nothing\n', 'found none'),
         (read_kitti_poses, '1 0 0 0 0 1 0 0 0 0 1 0\n1 2 3\n', 'line 2: expected 12 values'),

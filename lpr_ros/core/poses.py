@@ -1,26 +1,34 @@
 """Pose files: TUM (stamp x y z qx qy qz qw) and KITTI (the first three rows of each matrix)."""
 
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.errors import DatasetError, shown
+from lpr_ros.core.files import read_text, whole_file
 from lpr_ros.core.geometry import Trajectory, pose_from_quaternion, quaternion_from_pose
 
 NS_PER_S = 1_000_000_000
+LATEST_NS = 2**63
 
 
-def ns_from_seconds(text: str) -> int:
-    """Turn decimal seconds into integer nanoseconds without going through a float."""
-    return int((Decimal(text) * NS_PER_S).to_integral_value())
+def exact_ns(text: str, unit_ns: int = NS_PER_S) -> int:
+    """Turn a decimal time of the given unit into integer nanoseconds, not through a float."""
+    try:
+        nanoseconds = Decimal(text) * unit_ns
+        is_within = abs(nanoseconds) < LATEST_NS
+    except (ArithmeticError, ValueError) as error:  # InvalidOperation among them
+        raise DatasetError(f'expected a time, got {shown(text)}') from error
+    if not is_within:
+        raise DatasetError(f'expected a time within 292 years of 1970, got {shown(text)}')
+    return int(nanoseconds.to_integral_value())
 
 
 def seconds_from_ns(stamp_ns: int) -> str:
-    """Write integer nanoseconds as decimal seconds, the inverse of `ns_from_seconds`."""
+    """Write integer nanoseconds as decimal seconds, the inverse of `exact_ns`."""
     sign = '-' if stamp_ns < 0 else ''
     whole, part = divmod(abs(stamp_ns), NS_PER_S)
     return f'{sign}{whole}.{part:09d}'
@@ -37,11 +45,9 @@ def read_tum(path: Path) -> Trajectory:
                 f'got {len(words)}'
             )
         try:
-            stamps.append(ns_from_seconds(words[0]))
-        except (InvalidOperation, ValueError, OverflowError) as error:
-            raise DatasetError(
-                f'{path}, line {line}: expected a stamp in seconds, got {words[0]!r}'
-            ) from error
+            stamps.append(exact_ns(words[0]))
+        except DatasetError as error:
+            raise DatasetError(f'{path}, line {line}: {error}') from error
         values.append(_numbers(path, line, words[1:]))
         if np.linalg.norm(values[-1][3:]) < 1e-6:
             raise DatasetError(f'{path}, line {line}: the quaternion is zero: {words[4:]}')
@@ -88,11 +94,7 @@ def kitti_pose_line(T: NDArray[np.float64]) -> str:
 
 def _rows(path: Path) -> Iterable[tuple[int, list[str]]]:
     """Yield (line number, words) of every line that holds data."""
-    try:
-        text = path.read_text(encoding='utf-8')
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f'{path}: expected a text file of poses: {error}') from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(read_text(path, 'a text file of poses').splitlines(), start=1):
         words = line.split('#', 1)[0].replace(',', ' ').split()
         if words:
             yield number, words

@@ -15,7 +15,6 @@ from lpr_ros.core.errors import ConfigError
 from lpr_training.benchmarks.fuzz_list import TARGETS, WEIGHTS
 from lpr_training.benchmarks.fuzz_process import ACCEPTED, REFUSED, Outcome, outcomes
 
-
 MOST_LISTED = 20  # findings of one kind that are written out
 
 
@@ -64,7 +63,10 @@ def _run_target(name: str, seed: int, count: int, bar: Any) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """Return the result as a markdown table."""
-    lines = ['| target | inputs | accepted | refused in words | findings |', '|---|---|---|---|---|']
+    lines = [
+        '| target | inputs | accepted | refused in words | findings |',
+        '|---|---|---|---|---|',
+    ]
     rows = [*result['targets'], {
         'target': '**all**',
         **{key: sum(row[key] for row in result['targets'])

@@ -67,7 +67,7 @@ def _overflow(message: SimpleNamespace, random: Random) -> None:
 
 
 def _data(message: SimpleNamespace, random: Random) -> None:
-    message.data = damage([message.data], random, BINARY)
+    message.data = damage([bytes(message.data)], random, BINARY)
     if random.random() < 0.3:
         message.data = np.frombuffer(message.data, dtype=np.uint8)  # as rosbags hands it over
 

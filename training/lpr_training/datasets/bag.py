@@ -20,6 +20,7 @@ from lpr_ros.core.bag_scans import (
 )
 from lpr_ros.core.bags import Bag, Entry, OnBad, choose_topic, is_ground_truth
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import read_text
 from lpr_ros.core.geometry import Trajectory
 from lpr_ros.core.keyframes import KeyframeConfig, KeyframePlanner, merge_scans, prepare
 from lpr_ros.core.poses import read_kitti_poses, read_tum
@@ -184,10 +185,8 @@ def run_name(path: Path) -> str:
 def read_pose_file(path: Path, entries: Sequence[Entry]) -> Trajectory:
     """Read a TUM file, or a KITTI file that has one pose per cloud."""
     path = Path(path)
-    try:
-        first = next((w for w in path.read_text().splitlines() if w and w[0] != '#'), '')
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f'{path}: expected a TUM or KITTI pose file: {error}') from error
+    lines = read_text(path, 'a TUM or KITTI pose file').splitlines()
+    first = next((line for line in lines if line and line[0] != '#'), '')
     if len(first.replace(',', ' ').split()) != 12:
         return read_tum(path)
     T = read_kitti_poses(path)

@@ -13,17 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_folder
+from lpr_ros.core.files import read_text, whole_folder
 from lpr_ros.core.geometry import invert
-from lpr_ros.core.poses import kitti_pose_line, read_kitti_poses, seconds_from_ns
+from lpr_ros.core.poses import exact_ns, kitti_pose_line, read_kitti_poses, seconds_from_ns
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.records import PosedCloud
-from lpr_training.datasets.tables import exact_ns
 
 logger = logging.getLogger(__name__)
 
-NS_PER_S = 1_000_000_000
 SCAN_PERIOD_NS = 100_000_000  # 10 Hz, where times.txt is absent
 T_CAMERA_LIDAR = np.array(  # the axes alone, where calib.txt is absent
     [[0.0, -1.0, 0.0, 0.0], [0.0, 0.0, -1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
@@ -83,7 +81,7 @@ def read_calibration(path: Path) -> NDArray[np.float64]:
     if not path.exists():
         logger.warning('%s is absent: the LiDAR is taken to sit in the camera', path)
         return T_CAMERA_LIDAR
-    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), start=1):
+    for number, line in enumerate(read_text(path, 'a calibration').splitlines(), start=1):
         key, _, values = line.partition(':')
         if key.strip() in ('Tr', 'Tr_velo_to_cam'):
             try:
@@ -100,11 +98,11 @@ def read_times(path: Path, count: int) -> NDArray[np.int64]:
     """Read the stamps in nanoseconds, one per scan; without the file scans come at 10 Hz."""
     if not path.exists():
         return np.arange(count, dtype=np.int64) * SCAN_PERIOD_NS
-    lines = path.read_text(encoding='utf-8').split()
+    lines = read_text(path, 'times in seconds').split()
     if len(lines) != count:
         raise DatasetError(f'{path}: expected {count} times, got {len(lines)}')
     try:
-        return np.array([exact_ns(line, NS_PER_S) for line in lines], dtype=np.int64)
+        return np.array([exact_ns(line) for line in lines], dtype=np.int64)
     except DatasetError as error:
         raise DatasetError(f'{path}: {error}') from error
 

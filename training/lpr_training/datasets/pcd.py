@@ -21,7 +21,7 @@ def read_pcd(path: Path) -> NDArray[np.float32]:
     header, body = _split(path, data)
     try:
         dtype, count = _point_type(header)
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, IndexError, ValueError, TypeError) as error:
         raise DatasetError(
             f'{path}: expected a PCD header with FIELDS, SIZE, TYPE and POINTS, got '
             f'{header}: {error}'
@@ -30,7 +30,7 @@ def read_pcd(path: Path) -> NDArray[np.float32]:
     if missing:
         raise DatasetError(f'{path}: expected fields x, y and z, got {list(dtype.names or ())}')
     readers = {'ascii': _ascii, 'binary': _binary, 'binary_compressed': _compressed}
-    storage = header['DATA'][0]
+    storage = ' '.join(header['DATA'])
     if storage not in readers:
         raise DatasetError(f'{path}: expected DATA {list(readers)}, got {storage!r}')
     cloud = readers[storage](path, body, dtype, count)

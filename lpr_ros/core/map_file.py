@@ -169,7 +169,8 @@ class MapReader:
 
     def _read(self, size: int) -> bytes:
         try:
-            data = self._stream.read(size)
+            left = os.fstat(self._stream.fileno()).st_size - self._stream.tell()
+            data = self._stream.read(min(size, left))  # a damaged size may ask for anything
         except OSError as error:
             raise self._error(f'cannot be read: {error}') from error
         if len(data) != size:

@@ -143,6 +143,7 @@ def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:
     for name in 'xyz':
         if known[name][0][1:] not in ('f4', 'f8'):
             raise CloudError(f'field {name!r}: expected float32 or float64, got {known[name][0]}')
+    known.pop('xyz', None)  # a driver's own, which the sub-array of that name would meet
     kind, start = known['x']
     size = np.dtype(kind).itemsize
     if [known[n] for n in 'yz'] == [(kind, start + size), (kind, start + 2 * size)]:

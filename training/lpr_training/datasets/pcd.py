@@ -26,9 +26,9 @@ def read_pcd(path: Path) -> NDArray[np.float32]:
             f'{path}: expected a PCD header with FIELDS, SIZE, TYPE and POINTS, got '
             f'{header}: {error}'
         ) from error
-    missing = [name for name in 'xyz' if name not in (dtype.names or ())]
-    if missing:
-        raise DatasetError(f'{path}: expected fields x, y and z, got {list(dtype.names or ())}')
+    single = [name for name in dtype.names or () if dtype[name].shape == ()]
+    if not {'x', 'y', 'z'} <= set(single):
+        raise DatasetError(f'{path}: expected fields x, y and z, a number each, got {dtype}')
     readers = {'ascii': _ascii, 'binary': _binary, 'binary_compressed': _compressed}
     storage = ' '.join(header['DATA'])
     if storage not in readers:

@@ -72,7 +72,10 @@ def _point_type(header: dict[str, list[str]]) -> tuple[np.dtype[Any], int]:
     # PCL pads with fields all called "_": names must differ in NumPy.
     unique = [name if name != '_' else f'_{i}' for i, name in enumerate(names)]
     dtype = np.dtype(list(zip(unique, formats, strict=True)))
-    return dtype, int(header['POINTS'][0])
+    count = int(header['POINTS'][0])
+    if count < 0:
+        raise ValueError(f'{count} points')
+    return dtype, count
 
 
 def _ascii(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArray[Any]:

@@ -18,8 +18,7 @@ FORBIDDEN = {
     'eval', 'exec', 'compile', '__import__', 'os.system', 'os.popen', 'pickle.load',
     'pickle.loads', 'pickle.Unpickler', 'cPickle.load', 'dill.load', 'joblib.load',
     'marshal.loads', 'marshal.load', 'shelve.open', 'yaml.load', 'yaml.unsafe_load',
-    'yaml.full_load', 'yaml.load_all', 'torch.jit.load', 'torch.hub.load', 'np.fromregex',
-    'xml.etree.ElementTree.parse',
+    'yaml.full_load', 'yaml.load_all', 'torch.jit.load', 'torch.hub.load',
 }  # fmt: skip
 # Allowed only with this argument.
 REQUIRED = {'torch.load': ('weights_only', True), 'np.load': ('allow_pickle', False),

@@ -17,7 +17,7 @@ EDGE_TEXTS = (
     b'', b'0', b'-0', b'-1', b'1e999', b'-1e308', b'1e-320', b'nan', b'-inf', b'0x10', b'1_0',
     b'9' * 30, b'9' * 5000, b'1e9999999999', b'true', b'null', b'~', b'\x00', b'\xff\xfe', b'"',
     b"'", b'[', b'{', b'- ', b'*a', b'&a', b'!!python/object:os.system', b'2001-99-99', b'?',
-    '\u0663'.encode(), b'\xef\xbb\xbf', b'[' * 2000, b'{a: ' * 500,
+    '\u0663'.encode(), b'\xef\xbb\xbf', b'[' * 400, b'{a: ' * 100,
 )  # fmt: skip
 INTEGER_FORMATS = ('<B', '<H', '<I', '<Q', '>H', '>I', '>Q')
 

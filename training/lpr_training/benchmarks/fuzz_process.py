@@ -37,16 +37,20 @@ class Outcome:
 def outcomes(name: str, seed: int, first: int, last: int) -> Iterator[Outcome]:
     """Read the inputs first to last - 1 of a target; a child that dies is followed by another."""
     while first < last:
-        for outcome in _one_child(name, seed, first, last):
-            yield outcome
-            first = outcome.index + 1
+        with tempfile.TemporaryDirectory(prefix='lpr_fuzz_') as folder:
+            for outcome in _one_child(Path(folder), name, seed, first, last):
+                yield outcome
+                first = outcome.index + 1
 
 
-def _one_child(name: str, seed: int, first: int, last: int) -> Iterator[Outcome]:
+def _one_child(
+    folder: Path, name: str, seed: int, first: int, last: int
+) -> Iterator[Outcome]:
     """Yield until the last input or the end of the child, whichever comes first."""
     context = get_context('fork')  # the imports cost seconds, and no thread runs yet
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_serve, args=(theirs, name, seed, first, last), daemon=True)
+    work = (folder, name, seed, range(first, last))
+    child = context.Process(target=_serve, args=(ours, theirs, *work), daemon=True)
     child.start()
     theirs.close()
     index = first
@@ -73,19 +77,21 @@ def _cause_of_death(code: int | None) -> str:
     return Signals(-code).name if code is not None and code < 0 else f'exit code {code}'
 
 
-def _serve(pipe: Connection, name: str, seed: int, first: int, last: int) -> None:
+def _serve(
+    ours: Connection, theirs: Connection, folder: Path, name: str, seed: int, indices: range
+) -> None:
+    ours.close()  # else a child whose parent is killed would wait for ever to be heard
     logging.disable()
     warnings.simplefilter('ignore')
-    with tempfile.TemporaryDirectory(prefix='lpr_fuzz_') as folder:
-        target = TARGETS[name](Path(folder))
-        _limit_memory()
-        for index in range(first, last):
-            before = _most_resident_bytes()
-            outcome = _try(target, seed, index)
-            grown = _most_resident_bytes() - before
-            if grown > RESIDENT_BYTES:
-                outcome = Outcome(index, 'memory', f'{grown} bytes more, then {outcome.kind}')
-            pipe.send(outcome)
+    target = TARGETS[name](folder)
+    _limit_memory()
+    for index in indices:
+        before = _most_resident_bytes()
+        outcome = _try(target, seed, index)
+        grown = _most_resident_bytes() - before
+        if grown > RESIDENT_BYTES:
+            outcome = Outcome(index, 'memory', f'{grown} bytes more, then {outcome.kind}')
+        theirs.send(outcome)
 
 
 def _most_resident_bytes() -> int:

@@ -44,6 +44,7 @@ setup(
         'faiss-cpu',
         'gtsam',
         'kiss-matcher',
+        'matplotlib',
         'numba',
         'numpy',
         'pyyaml',
@@ -56,7 +57,7 @@ setup(
     ],
     extras_require={
         'ros': [f'ros-jazzy-{name}' for name in ROS_PACKAGES],
-        'training': ['matplotlib', 'tensorboard'],
+        'training': ['tensorboard'],
         'sim': ['embreex', 'trimesh'],
         # Source only: CPU_ONLY=1 pip install --no-build-isolation, with libopenblas-dev (README).
         'minkowski': ['MinkowskiEngine'],
@@ -67,5 +68,13 @@ setup(
         (f'share/{PACKAGE}', ['package.xml']),
         *shared_files('launch', 'config', 'weights'),
     ],
+    entry_points={
+        'console_scripts': [
+            'lpr_node = lpr_ros.node:main',
+            'lpr_offline = lpr_ros.offline:main',
+            'lpr_player = lpr_ros.player:main',
+            'pose_graph_node = lpr_ros.pose_graph_node:main',
+        ]
+    },
     zip_safe=False,
 )

@@ -1,5 +1,6 @@
 """The benchmarks run, count what they say they count, and write the JSON they promise."""
 
+from dataclasses import replace
 import json
 
 import numpy as np
@@ -8,11 +9,12 @@ import torch
 from toy_clouds import random_scene, tiny_config
 
 from benchmark import main
+from lpr_ros.core.config import override
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import collate
 from lpr_ros.core.sparse.levels import Level
-from lpr_training.benchmarks import descriptor
+from lpr_training.benchmarks import descriptor, training
 from lpr_training.benchmarks.descriptor import interleaved_medians_ms, matmul_shapes
 from lpr_training.benchmarks.search_methods import METHODS
 
@@ -40,6 +42,31 @@ def test_descriptor_benchmark_writes_every_case(scans, capsys, monkeypatch):
     keys = {'name', 'voxels', 'batch', 'mode', 'torch_ms', 'minkowski_ms', 'floor_ms'}
     assert all(set(case) == keys and case['torch_ms'] > 0 < case['floor_ms'] for case in cases)
     assert '| ours ms |' in capsys.readouterr().out
+
+
+def test_training_benchmark_steps_both_networks(scans, capsys, monkeypatch):
+    real = training.make_cases
+
+    def reduced(data):
+        tiny = {'model.backbone.planes': [8, 16], 'model.backbone.layers': [1, 1],
+                'model.backbone.num_top_down': 1, 'model.backbone.feature_size': 16}  # fmt: skip
+        return [replace(case, config=override(case.config, tiny)) for case in real(data)]
+
+    monkeypatch.setattr(training, 'make_cases', reduced)
+    target = scans / 'out.json'
+    arguments = ['training', '--data', str(scans), '--repeats', '1', '--json', str(target)]
+    assert main(arguments) == 0
+    cases = json.loads(target.read_text())['cases']
+    assert [(c['network'], c['mode']) for c in cases] == [
+        (network, mode)
+        for network in ('oxford_baseline', 'kitti_bev')
+        for mode in ('forward', 'multistage step')
+    ]
+    assert all(c['voxels'] > 0 < c['torch_clouds_per_s'] for c in cases)
+    # A step does all that a forward pass does, and more.
+    for forward, step in zip(cases[::2], cases[1::2], strict=True):
+        assert step['torch_clouds_per_s'] < forward['torch_clouds_per_s']
+    assert '| ours, clouds/s |' in capsys.readouterr().out
 
 
 def test_database_benchmark_measures_every_method(tmp_path, capsys):

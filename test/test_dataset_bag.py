@@ -183,7 +183,7 @@ def test_forked_workers_do_not_share_a_file_position(tmp_path):
     with get_context('fork').Pool(2) as pool:
         sums = pool.map(forked_sum, order, chunksize=1)
         opened = pool.map(forked_bag, range(4), chunksize=1)
-    assert id(FORKED['dataset']._bag) not in opened
+    assert id(FORKED['dataset']._source.bag) not in opened
     np.testing.assert_array_equal(sums, [float(scans[i].points.sum()) for i in order])
 
 
@@ -191,7 +191,7 @@ FORKED = {}
 
 
 def forked_bag(_):
-    return id(FORKED['dataset']._own_bag())
+    return id(FORKED['dataset']._source.bag)
 
 
 def forked_sum(index):

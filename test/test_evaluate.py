@@ -113,6 +113,22 @@ def test_kitti_bev(tmp_path, weights, bev_file, capsys):
     assert result['match_frames'] == direct.match_frames.tolist()
 
 
+def test_places_searches_every_drive_with_the_others_of_its_world(tmp_path, weights, capsys):
+    for name in ('town/day_0', 'town/day_1', 'lonely/day_0'):
+        write_drive(tmp_path / 'data', name, frames=20, laps=1)
+    line = ('places', '--weights', weights['metric'], '--data', tmp_path / 'data')
+    result = run(tmp_path, *line, '--yaw', 'none')
+    assert list(result['worlds']) == ['town']
+    town = result['worlds']['town']
+    # The same clouds on both days: every place is found, and none is driven the other way.
+    assert (town['queries'], town['queries_opposite']) == (40, 0)
+    assert result['recall_at_1'] == town['recall_at_1'] == 1.0
+    assert town['recall_at_1_opposite'] is None
+    assert '| R@1 opposite |' in capsys.readouterr().out
+    assert evaluate.main([*map(str, line), '--worlds', 'lonely']) == 1
+    assert 'expected lonely with two drives' in capsys.readouterr().err
+
+
 def test_kitti_bev_with_scan_context_finds_every_place(tmp_path, bev_file):
     ranges = ('--database', '0:39', '--queries', '39:78')
     result = run(tmp_path, 'kitti_bev', '--method', 'scan_context', '--data', bev_file, *ranges)

@@ -52,6 +52,11 @@ def fill(size: int) -> None:
     raise DatasetError('file.bin: expected less')
 
 
+def spin() -> None:
+    while True:
+        pass
+
+
 def refuse(message: str) -> None:
     raise DatasetError(message)
 
@@ -66,6 +71,7 @@ def refuse(message: str) -> None:
     (lambda: fill(300 << 20), 'memory', 'bytes more'),
     (os.abort, 'crash', 'SIGABRT'),
     (lambda: os._exit(3), 'crash', 'exit code 3'),
+    (spin, 'hang', 'no answer'),
     (lambda: time.sleep(60), 'hang', 'no answer'),
 ])  # fmt: skip
 def test_the_fuzzer_tells_findings_from_refusals_and_goes_on(monkeypatch, action, kind, detail):
@@ -74,7 +80,9 @@ def test_the_fuzzer_tells_findings_from_refusals_and_goes_on(monkeypatch, action
 
     monkeypatch.setitem(fuzz_process.TARGETS, 'it', make)
     if kind == 'hang':
-        monkeypatch.setattr(fuzz_process, 'TIMEOUT_S', 0.5)
+        # One of the two alone has to catch it: spinning burns a core, sleeping does not.
+        monkeypatch.setattr(fuzz_process, 'HANG_CPU_S', 0.2)
+        monkeypatch.setattr(fuzz_process, 'HANG_S', 60.0 if action is spin else 1.0)
     found = list(outcomes('it', 0, 0, 2))
     assert [outcome.index for outcome in found] == [0, 1]
     assert found[0].kind == kind

@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 
+from lpr_ros.core.detections import count_detections, sweep_detections
 from lpr_training.metrics import (
     average_precision_at,
-    count_detections,
     expected_calibration_error,
     mean_average_precision_curve,
     mean_reciprocal_rank,
     one_percent_cutoff,
     recall_at,
     recall_curve,
-    sweep_detections,
 )
 
 HITS = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]], dtype=bool)

@@ -18,6 +18,7 @@ from lpr_training.protocols import (
     score_sequence,
 )
 from lpr_training.protocols.runs import evaluate_pair
+from lpr_training.protocols.worlds import evaluate_world
 
 OXFORD = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'protocol_oxford.npz'
 SECOND = 1_000_000_000
@@ -265,3 +266,23 @@ def test_drive_shorter_than_its_window_has_no_queries():
     assert result.queries == 0
     assert result.f1_max == 0.0
     json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_world_splits_queries_by_where_the_searched_drive_faces():
+    # Two drives along one street: b drives its second half the other way, and there its
+    # descriptors are those of a wrong place.
+    at = np.column_stack([np.arange(0.0, 200.0, 10.0), np.zeros(20)])
+    everyone = np.ones(20, dtype=bool)
+    forward = np.tile([1.0, 0.0, 0.0], (20, 1))
+    turned = forward * np.where(np.arange(20) < 10, 1.0, -1.0)[:, None]
+    confused = at + np.where(np.arange(20) < 10, 0.0, -1000.0)[:, None] * [1.0, 0.0]
+    result = evaluate_world(
+        [Run('a', at, at, everyone), Run('b', confused, at, everyone)], [forward, turned], 4.0
+    )
+    # Each drive finds the other's first half, and none of the second.
+    assert (result.queries, result.queries_opposite) == (40, 20)
+    assert result.pairs[0].database == 'a'
+    assert result.recall_at_1 == pytest.approx(20 / 40)
+    assert result.recall_at_1_opposite == 0.0
+    with pytest.raises(DatasetError, match='two drives'):
+        evaluate_world([Run('a', at, at, everyone)], [forward], 4.0)

@@ -1,8 +1,11 @@
 """The batch sampler: pairs of positives, every place at most once unless it must."""
 
-import numpy as np
+from itertools import pairwise
 
-from lpr_training.sampling import plan_epoch
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
 
 
 def line_positives(count, reach=2):
@@ -57,3 +60,37 @@ def test_unused_partners_come_first():
     for seed in range(5):
         flat = np.concatenate(plan_epoch(positives, 16, np.random.default_rng(seed)))
         assert sorted(flat) == list(range(80))
+
+
+def test_few_worlds_at_a_time_takes_every_place_once_and_finishes_its_worlds(rng):
+    worlds = np.array(['a', 'b', 'c', 'd', 'e'])[rng.integers(5, size=200)]
+    order = few_worlds_at_a_time(worlds.tolist(), 2, rng)
+    assert sorted(order) == list(range(200))
+    first_seen = dict.fromkeys(worlds[order])  # worlds in order of appearance
+    changes = np.flatnonzero(worlds[order][1:] != worlds[order][:-1])
+    assert len(changes) > 20  # shuffled within a group
+    for pair in (list(first_seen)[:2], list(first_seen)[2:4]):
+        at = np.flatnonzero(np.isin(worlds[order], pair))
+        assert at[-1] - at[0] + 1 == len(at)
+    assert not np.array_equal(order, few_worlds_at_a_time(worlds.tolist(), 2, rng))
+
+
+def test_every_place_is_followed_by_a_neighbour_and_all_places_come() -> None:
+    neighbours = [np.array([j for j in (i - 2, i + 2) if 0 <= j < 30]) for i in range(30)]
+    neighbours[7] = np.array([], dtype=np.int64)
+    order = each_with_a_neighbour(neighbours, np.random.default_rng(0)).tolist()
+    assert set(order) == set(range(30))
+    pairs = pairwise(order)
+    assert sum(after in neighbours[place] for place, after in pairs) >= 29  # all but place 7
+
+
+def test_places_of_a_batch_are_near_each_other_with_neighbours() -> None:
+    positives = [np.array([i ^ 1]) for i in range(400)]
+    neighbours = [np.array([(i + 2) % 400, (i - 2) % 400]) for i in range(400)]
+    rng = np.random.default_rng(0)
+
+    def near_pairs(order: NDArray[np.int64] | None) -> int:
+        batches = plan_epoch(positives, 16, rng, order)
+        return sum(np.isin(neighbours[i], batch).any() for batch in batches for i in batch)
+
+    assert near_pairs(each_with_a_neighbour(neighbours, rng)) > 3 * near_pairs(None)

@@ -40,6 +40,8 @@ TINY_BEV = (
     'data.validation_gap=30',
     'data.spacing_m=0.0',
     'data.positive_m=10.0',
+    'data.non_negative_m=20.0',
+    'data.neighbour_m=40.0',
     'warmup_epochs=0',
 )
 
@@ -163,7 +165,9 @@ def test_whole_world_can_be_held_out(tmp_path):
     )
     data = open_training_data(config.data, tmp_path)
     assert set(data.places.runs) == {'city_1/day_1'}
-    assert data.held_out.is_query.sum() == 24
+    # Worlds that hold no query are no part of the search.
+    assert set(data.held_out.places.runs) == {'city_2/day_1'}
+    assert data.held_out.is_query.sum() == len(data.held_out.places) == 24
     # The two worlds share coordinates, yet no place of one is a place of the other.
     both = open_training_data(
         override(config, {'data.validation_runs': [], 'data.non_negative_m': 20.0}).data, tmp_path
@@ -328,6 +332,22 @@ def test_second_run_does_not_overwrite_the_first(oxford, whole_run, capsys):
     line = arguments(OXFORD_YAML, oxford, whole_run, (*TINY_OXFORD, 'epochs=3'))
     assert train.main(line) == 1
     assert 'holds a run already; go on with --resume' in capsys.readouterr().err
+
+
+def test_init_begins_with_the_weights_of_a_checkpoint(oxford, tmp_path, whole_run, capsys):
+    weights = whole_run / 'last.safetensors'
+    still = (*TINY_OXFORD, 'epochs=1', 'learning_rate=0.0', 'min_learning_rate=0.0')
+    out = tmp_path / 'again'
+    assert train.main(arguments(OXFORD_YAML, oxford, out, still, '--init', str(weights))) == 0
+    before, after = load_checkpoint(weights), load_checkpoint(out / 'last.safetensors')
+    learned = [name for name in before.tensors if name.endswith(('kernel', 'weight', 'bias'))]
+    assert learned
+    for name in learned:
+        assert torch.equal(before.tensors[name], after.tensors[name]), name
+    other = (*still, 'model.pooling.clusters=3')
+    line = arguments(OXFORD_YAML, oxford, tmp_path / 'other', other, '--init', str(weights))
+    assert train.main(line) == 1
+    assert 'clusters=3' in capsys.readouterr().err
 
 
 def test_resume_with_another_model_is_refused(oxford, whole_run, capsys):

@@ -1,6 +1,7 @@
 """Measure speed, each figure beside what it is compared with, in one run; and robustness.
 
     python training/benchmark.py descriptor --json descriptor.json
+    python training/benchmark.py training --json training.json
     python training/benchmark.py simulator --json simulator.json
     python training/benchmark.py database --json database.json
     python training/benchmark.py registration --json registration.json
@@ -33,6 +34,14 @@ def build_parser() -> argparse.ArgumentParser:
         '--data', type=Path, default=SHARED_DATA, help='folder with kitti_full/*.bin'
     )
     descriptor.set_defaults(run=_descriptor)
+    training = commands.add_parser(
+        'training', help='clouds per second, forward and multistage step: ours, MinkowskiEngine'
+    )
+    training.add_argument('--repeats', type=int, default=5, help='runs per figure (median)')
+    training.add_argument(
+        '--data', type=Path, default=SHARED_DATA, help='folder with kitti_full/*.bin'
+    )
+    training.set_defaults(run=_training)
     simulator = commands.add_parser('simulator', help='scans of 64 x 1024 rays per second')
     simulator.add_argument('--scans', type=int, default=100, help='scans per world')
     simulator.set_defaults(run=_simulator)
@@ -69,6 +78,13 @@ def _descriptor(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = descriptor.run(args.data, args.repeats)
     return result, descriptor.table(result)
+
+
+def _training(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import training
+
+    result = training.run(args.data, args.repeats)
+    return result, training.table(result)
 
 
 def _simulator(args: argparse.Namespace) -> tuple[dict[str, Any], str]:

@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Convert recordings; return 0, 1 on bad input, 130 when interrupted."""
     args = build_parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format='%(levelname)s: %(message)s')
-    from lpr_ros.core.errors import LprError  # imported late: --help must be instant
-    from lpr_training.datasets.bag import run_name
+    from lpr_ros.core.bag_source import run_name  # imported late: --help must be instant
+    from lpr_ros.core.errors import LprError
 
     bad: list[DatasetError] = []
     try:

@@ -5,6 +5,7 @@ python training/evaluate.py kitti_bev --weights weights/kitti_bev.safetensors \
 python training/evaluate.py sequence --weights W --data kitti_bev_05.npz
 python training/evaluate.py sequence --method scan_context --data scans_balm.npz \
         --exclude 60 --exclude-by time
+python training/evaluate.py places --weights W --data ../data_sim/test
 python training/evaluate.py oxford --weights W --data benchmark_datasets
 python training/evaluate.py wild_places_inter --weights W --data Wild-Places
 python training/evaluate.py wild_places_intra --weights W --data Wild-Places
@@ -19,6 +20,7 @@ import sys
 PROTOCOLS = {
     'kitti_bev': "KITTI bird's-eye images, early frames against later ones",
     'sequence': 'one drive against its own past',
+    'places': 'converted or simulated worlds, every drive against the others of its world',
     'oxford': 'Oxford RobotCar and the in-house sets, all pairs of runs',
     'wild_places_inter': 'Wild-Places between the sequences of each site',
     'wild_places_intra': 'Wild-Places, revisits within each sequence',
@@ -69,6 +71,13 @@ def _sequence_options(parser: argparse.ArgumentParser) -> None:
     _yaw_options(parser, 'none')
 
 
+def _places_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('--worlds', nargs='+', metavar='WORLD', help='only these (default: all under --data)')
+    add('--radius', type=float, default=5.0, metavar='M', help='a match is right within (5)')
+    _yaw_options(parser, 'random')
+
+
 def _yaw_options(parser: argparse.ArgumentParser, default: str) -> None:
     add = parser.add_argument
     add('--yaw', choices=('none', 'random'), default=default, help=f'turn scans ({default})')
@@ -97,6 +106,7 @@ def _sets_option(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
 OPTIONS = {
     'kitti_bev': _kitti_bev_options,
     'sequence': _sequence_options,
+    'places': _places_options,
     'oxford': _oxford_options,
     'wild_places_inter': _inter_options,
     'wild_places_intra': _intra_options,

@@ -21,6 +21,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', type=Path, help='a YAML file of config/')
     parser.add_argument('--data', type=Path, required=True, help='folder of the dataset')
     parser.add_argument('--out', type=Path, required=True, help='folder of the run')
+    parser.add_argument(
+        '--init', type=Path, metavar='WEIGHTS',
+        help='begin with the weights of a checkpoint of the same model',
+    )  # fmt: skip
     parser.add_argument('--resume', action='store_true', help='go on where the run stopped')
     parser.add_argument('--device', default='auto', choices=('auto', 'cpu', 'cuda'))
     parser.add_argument(
@@ -44,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         config = override(TrainConfig.from_yaml(args.config), parse_assignments(args.set))
-        fit(config, args.data, args.out, resume=args.resume, device=args.device)
+        fit(config, args.data, args.out, init=args.init, resume=args.resume, device=args.device)
     except (LprError, OSError) as error:  # OSError: no space, no permission
         print(f'train.py: {error}', file=sys.stderr)
         return 1

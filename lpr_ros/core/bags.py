@@ -91,6 +91,11 @@ class Bag:
         """Close the files."""
         self._reader.close()
 
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """When recording began, and when it had ended."""
+        return int(self._reader.start_time), int(self._reader.end_time)
+
     def messages(self, topic: str, on_bad: OnBad | None = None) -> Iterator[BagMessage]:
         """Yield the messages of one topic; one that cannot be read goes to on_bad, or raises."""
         try:
@@ -141,17 +146,29 @@ class Bag:
         try:
             content = self._reader.deserialize(raw.data, raw.msgtype)
         except Exception as error:  # as above
-            raise DatasetError(
-                f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: '
-                f'{reason(error)}'
-            ) from error
+            raise self._not_a(raw, error) from error
         return BagMessage(raw.index, raw.log_ns, content)
+
+    def cdr(self, raw: RawMessage) -> bytes:
+        """Return a message as ROS 2 sends it, without decoding it."""
+        if self._reader.is2:
+            return bytes(raw.data)
+        try:
+            return bytes(_standard_types().ros1_to_cdr(raw.data, raw.msgtype))
+        except Exception as error:  # as above
+            raise self._not_a(raw, error) from error
 
     def entry_of(self, raw: RawMessage, previous: Entry | None) -> Entry:
         """Describe a message of a type with a header, without decoding it."""
         same = previous is not None and previous.log_ns == raw.log_ns
         ordinal = previous.ordinal + 1 if same and previous is not None else 0
         return Entry(raw.index, raw.log_ns, ordinal, self._header_stamp_ns(raw.data))
+
+    def _not_a(self, raw: RawMessage, error: Exception) -> DatasetError:
+        return DatasetError(
+            f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: '
+            f'{reason(error)}'
+        )
 
     def _header_stamp_ns(self, data: bytes) -> int:
         """Read the stamp of a leading std_msgs/Header from the bytes of a message."""

@@ -53,7 +53,7 @@ class Config:
     def __post_init__(self) -> None:
         """Refuse a value outside its declared choices or range."""
         for f in fields(self):
-            _check_value(f'{type(self).__name__}.{f.name}', getattr(self, f.name), f.metadata)
+            check_value(f'{type(self).__name__}.{f.name}', getattr(self, f.name), f.metadata)
 
     @classmethod
     def from_dict(cls: type[T], data: Mapping[str, Any], where: str = '') -> T:
@@ -185,7 +185,7 @@ def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, 
     )
 
 
-def _check_value(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
+def check_value(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
     """Check each scalar of a field (tuples element by element) against its declaration."""
     if not metadata:
         return

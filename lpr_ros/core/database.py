@@ -83,12 +83,26 @@ class PlaceDatabase:
     def query(self, keyframe: Keyframe) -> list[Match]:
         """Return the nearest keyframes that are not recent in its own session, nearest first."""
         descriptor = self._checked_descriptor(keyframe.descriptor)
-        eligible = self._eligible(keyframe)
+        eligible = self.eligible(keyframe)
         ids, distances = self._index.search(descriptor, self.config.top_k, eligible)
         return [
             Match(i, d, self._probability(d))
             for i, d in zip(ids.tolist(), distances.tolist(), strict=True)
         ]
+
+    def eligible(self, keyframe: Keyframe | Place) -> NDArray[np.bool_]:
+        """Mark what the keyframe may match: other sessions, and its own past but the recent."""
+        timeline = self._places.timeline(keyframe.session)
+        count = timeline.eligible(
+            keyframe.stamp_ns,
+            keyframe.travelled_m,
+            age_ns=round(self.config.exclude_s * NS_PER_S),
+            gap_m=0.0 if keyframe.T_odom_sensor is None else self.config.exclude_m,
+            gap_keyframes=self.config.exclude_keyframes,
+        )
+        eligible = np.ones(len(self), dtype=np.bool_)
+        eligible[np.array(timeline.ids[count:], dtype=np.int64)] = False
+        return eligible
 
     def add(self, keyframe: Keyframe) -> None:
         """Remember a keyframe that `make_keyframe` returned."""
@@ -199,20 +213,6 @@ class PlaceDatabase:
                 np.concatenate(list(self._places.rows.parts(start, stop))),
                 [self._clouds[i] for i in range(start, stop)],
             )
-
-    def _eligible(self, keyframe: Keyframe) -> NDArray[np.bool_]:
-        """Mark what the keyframe may match: other sessions, and its own past but the recent."""
-        timeline = self._places.timeline(keyframe.session)
-        count = timeline.eligible(
-            keyframe.stamp_ns,
-            keyframe.travelled_m,
-            age_ns=round(self.config.exclude_s * NS_PER_S),
-            gap_m=0.0 if keyframe.T_odom_sensor is None else self.config.exclude_m,
-            gap_keyframes=self.config.exclude_keyframes,
-        )
-        eligible = np.ones(len(self), dtype=np.bool_)
-        eligible[np.array(timeline.ids[count:], dtype=np.int64)] = False
-        return eligible
 
     def _probability(self, distance: float) -> float:
         return math.nan if self._calibration is None else self._calibration.probability(distance)

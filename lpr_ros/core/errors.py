@@ -72,3 +72,7 @@ class MapError(LprError):
 
 class GraphError(LprError, ValueError):
     """A pose graph cannot take this: an unknown keyframe, a pose or covariance that is none."""
+
+
+class VerificationError(LprError):
+    """The process that verifies failed on a keyframe; the drive goes on."""

@@ -42,13 +42,16 @@ class LoopCloser:
     """Verifies candidates and checks the loops against each other. For one thread."""
 
     def __init__(self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int):
-        self.pairwise = PairwiseConsistency(pairwise)
+        self._pairwise = PairwiseConsistency(pairwise)
         self._recent: deque[_Known] = deque(maxlen=GUESSES)
-        self.configure(verification, verified)
+        self.configure(verification, pairwise, verified)
 
-    def configure(self, verification: VerificationConfig, verified: int) -> None:
-        """Take new settings of the verification; what was found so far stays."""
+    def configure(
+        self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int
+    ) -> None:
+        """Take new settings; what was found so far stays."""
         self._verifier = make_verifier(verification)
+        self._pairwise.config = pairwise
         self._most_verified = verified
 
     def close(self, sighting: Sighting) -> Verdict:
@@ -75,7 +78,7 @@ class LoopCloser:
         if query.T_odom_sensor is None or match.T_odom_sensor is None:
             return [loop]  # nothing to check it against
         self._recent.append(_Known(loop, query, match))
-        return self.pairwise.add(loop, query, match)
+        return self._pairwise.add(loop, query, match)
 
     def _guess(self, query: Keyframe, place: Keyframe) -> NDArray[np.float64] | None:
         """Say where the query is, by the newest loop nearby and odometry since."""

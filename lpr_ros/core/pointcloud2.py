@@ -108,20 +108,30 @@ def structured_view(message: Any) -> NDArray[Any]:
 
 def pack_cloud(
     points: NDArray[np.float32],
-    intensity: NDArray[np.float32],
-    ring: NDArray[np.uint16],
-    time_s: NDArray[np.float32],
+    intensity: NDArray[np.float32] | None = None,
+    ring: NDArray[np.uint16] | None = None,
+    time_s: NDArray[np.float32] | None = None,
 ) -> PackedCloud:
-    """Lay points out as drivers do: x y z intensity ring time, little endian, 32 bytes each."""
+    """Lay points out as drivers do: x y z intensity ring time, little endian, 32 bytes each.
+
+    A field that is not given is left out; the others stay where they are.
+    """
     packed = np.zeros(len(points), dtype=PACKED_TYPE)
-    packed['x'], packed['y'], packed['z'] = points[:, 0], points[:, 1], points[:, 2]
-    packed['intensity'], packed['ring'], packed['time'] = intensity, ring, time_s
-    fields = tuple(
-        (name, PACKED_TYPE.fields[name][1], FIELD_CODES[PACKED_TYPE.fields[name][0].str[1:]])
-        for name in PACKED_TYPE.names or ()
-        if PACKED_TYPE.fields is not None
-    )
-    return PackedCloud(fields, PACKED_TYPE.itemsize, len(points), packed.tobytes())
+    columns = {
+        'x': points[:, 0],
+        'y': points[:, 1],
+        'z': points[:, 2],
+        'intensity': intensity,
+        'ring': ring,
+        'time': time_s,
+    }
+    fields: list[tuple[str, int, int]] = []
+    for name, values in columns.items():
+        if values is not None and PACKED_TYPE.fields is not None:
+            packed[name] = values
+            kind, offset = PACKED_TYPE.fields[name][:2]
+            fields.append((name, offset, FIELD_CODES[kind.str[1:]]))
+    return PackedCloud(tuple(fields), PACKED_TYPE.itemsize, len(points), packed.tobytes())
 
 
 def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:

@@ -15,7 +15,7 @@ NS_PER_S = 1_000_000_000
 LATEST_NS = 2**63
 
 
-def exact_ns(text: str, unit_ns: int = NS_PER_S) -> int:
+def exact_ns(text: str, unit_ns: int) -> int:
     """Turn a decimal time of the given unit into integer nanoseconds, not through a float."""
     try:
         nanoseconds = Decimal(text) * unit_ns
@@ -27,8 +27,13 @@ def exact_ns(text: str, unit_ns: int = NS_PER_S) -> int:
     return int(nanoseconds.to_integral_value())
 
 
+def ns_from_seconds(text: str) -> int:
+    """Turn decimal seconds into integer nanoseconds."""
+    return exact_ns(text, NS_PER_S)
+
+
 def seconds_from_ns(stamp_ns: int) -> str:
-    """Write integer nanoseconds as decimal seconds, the inverse of `exact_ns`."""
+    """Write integer nanoseconds as decimal seconds, the inverse of `ns_from_seconds`."""
     sign = '-' if stamp_ns < 0 else ''
     whole, part = divmod(abs(stamp_ns), NS_PER_S)
     return f'{sign}{whole}.{part:09d}'
@@ -45,7 +50,7 @@ def read_tum(path: Path) -> Trajectory:
                 f'got {len(words)}'
             )
         try:
-            stamps.append(exact_ns(words[0]))
+            stamps.append(ns_from_seconds(words[0]))
         except DatasetError as error:
             raise DatasetError(f'{path}, line {line}: {error}') from error
         values.append(_numbers(path, line, words[1:]))

@@ -21,10 +21,11 @@ from lpr_training.augment import augment_cloud, draw_batch_matrix
 from lpr_training.cloud_input import input_for
 from lpr_training.config import TrainConfig
 from lpr_training.losses import build_loss
+from lpr_training.mining import NegativeMiner
 from lpr_training.pairs import batch_masks
 from lpr_training.processes import ALONE, Processes
-from lpr_training.sampling import plan_epoch
-from lpr_training.training_data import TrainingData
+from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
+from lpr_training.training_data import TrainingData, world_of
 
 
 class TrainingError(LprError):
@@ -79,6 +80,8 @@ class Trainer:
         self.device = device
         self._input = input_for(data.places, config.model.input)
         self._processes = processes
+        self._miner = NegativeMiner(config.mining, data, processes)
+        self.batch_size = config.batch_size  # of the next epoch
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
         """Train one epoch, yielding after every optimiser step."""
@@ -86,13 +89,21 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group['lr'] = learning_rate(self.config, epoch)
         rng = np.random.default_rng([self.config.seed, epoch])
-        batches = plan_epoch(self._positives, self.config.batch_size, rng)
+        mining = self.config.mining
+        is_mining = mining.is_on(epoch)
+        size = mining.pairs_size(self.batch_size) if is_mining else self.batch_size
+        batches = plan_epoch(self._positives, size, rng, self._order(rng))
         if not batches:
             raise TrainingError(
                 f'no batch can be made: {len(self._positives)} places, '
                 f'{sum(map(len, self._positives))} positive pairs; expected at least 2'
             )
+        active = 0.0
         for number, batch in enumerate(batches):
+            if is_mining and number % mining.refresh_steps == 0:
+                self._miner.refresh(self.model, self.device)
+            if is_mining:
+                batch = self._miner.extend(batch, rng)
             seed = np.random.SeedSequence([self.config.seed, epoch, number])
             try:
                 loss, statistics = self._step(batch, seed)
@@ -101,7 +112,17 @@ class Trainer:
                     f'{error} in epoch {epoch}, batch {number} '
                     f'(places {batch[:4].tolist()}...); the last good checkpoint is kept'
                 ) from error
+            active += statistics.get('active', 0.0) / len(batches)
             yield Step(number, len(batches), len(batch), loss, statistics)
+        self.batch_size = self.config.growth.grown(self.batch_size, active)
+
+    def _order(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
+        """Return the order in which an epoch takes the places, None for any."""
+        if self._data.neighbours is not None:
+            return each_with_a_neighbour(self._data.neighbours, rng)
+        together = self.config.data.worlds_per_batch
+        worlds = [world_of(run) for run in self._data.places.runs]
+        return few_worlds_at_a_time(worlds, together, rng) if together else None
 
     def _step(
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence

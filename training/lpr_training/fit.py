@@ -6,6 +6,8 @@ import time
 import torch
 from tqdm import tqdm
 
+from lpr_ros.core.errors import CheckpointError
+from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_ros.core.model.describer import Describer, choose_device
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_training.calibration_step import calibrate_weights
@@ -20,16 +22,25 @@ VALIDATION_STRIDE = 3
 
 
 def fit(
-    config: TrainConfig, data_root: Path, out: Path, *, resume: bool = False, device: str = 'auto'
+    config: TrainConfig,
+    data_root: Path,
+    out: Path,
+    *,
+    init: Path | None = None,
+    resume: bool = False,
+    device: str = 'auto',
 ) -> RunFolder:
-    """Train, or go on where a run stopped; returns the folder with its history."""
+    """Train, or go on where a run stopped; returns the folder with its history.
+
+    `init` is a checkpoint of the same model whose weights a new run begins with.
+    """
     processes = join_processes()
     data = open_training_data(config.data, data_root)
     if data.held_out is not None and config.validate_every:
         check_revisits(data.held_out, VALIDATION_STRIDE)
     torch.manual_seed(config.seed)
     trainer = Trainer(
-        config, PlaceModel(config.model), data, device=choose_device(device), processes=processes
+        config, _new_model(config, init), data, device=choose_device(device), processes=processes
     )
     folder = RunFolder(out, config)
     if not resume:
@@ -53,6 +64,17 @@ def fit(
         calibrate_weights(folder.chosen_weights, data.held_out, device=device)
     processes.leave()
     return folder
+
+
+def _new_model(config: TrainConfig, init: Path | None) -> PlaceModel:
+    if init is None:
+        return PlaceModel(config.model)
+    checkpoint = load_checkpoint(init)
+    if checkpoint.config != config.model:
+        raise CheckpointError(
+            f'{init}: weights of the model {checkpoint.config}, expected {config.model}'
+        )
+    return checkpoint.build()
 
 
 def _train_epoch(trainer: Trainer, epoch: int, bar: 'tqdm[None]') -> dict[str, float]:

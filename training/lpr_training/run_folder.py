@@ -75,6 +75,7 @@ class RunFolder:
             'epoch': epoch,
             'model': trainer.model.state_dict(),
             'optimiser': trainer.optimiser.state_dict(),
+            'batch_size': trainer.batch_size,
             'history': self.history,
             'best_recall': self.best_recall,
             'config': json.dumps(self._config.to_dict()),
@@ -105,6 +106,7 @@ class RunFolder:
             raise CheckpointError(f'{path}: made with another configuration: {"; ".join(changed)}')
         trainer.model.load_state_dict(state['model'])
         trainer.optimiser.load_state_dict(state['optimiser'])
+        trainer.batch_size = state.get('batch_size', trainer.batch_size)
         self.history = state['history']
         self.best_recall = state['best_recall']
         return int(state['epoch']) + 1

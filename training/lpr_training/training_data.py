@@ -11,7 +11,7 @@ from lpr_ros.core.errors import DatasetError
 from lpr_training.config import DataConfig
 from lpr_training.datasets import make_dataset, oxford_sets, wild_places_sets
 from lpr_training.datasets.base import PlaceDataset, Subset
-from lpr_training.datasets.tuples import TrainingTuples, make_tuples
+from lpr_training.datasets.tuples import TrainingTuples, make_tuples, neighbours_within
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,7 @@ class TrainingData:
     places: PlaceDataset
     tuples: TrainingTuples
     held_out: HeldOut | None
+    neighbours: list[NDArray[np.int64]] | None = None  # of each place: others, but near
 
 
 def open_training_data(config: DataConfig, root: Path) -> TrainingData:
@@ -50,11 +51,28 @@ def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     places = Subset(dataset, kept)
     positions = dataset.positions[kept, :2]
     # Worlds of different runs may share coordinates without being one place.
-    tuples = make_tuples(
-        apart_by_world(positions, places.runs), config.positive_m, config.non_negative_m
-    )
-    chooses = HeldOut(dataset, held_out, config.validation_gap) if held_out.any() else None
-    return TrainingData(places, tuples, chooses)
+    apart = apart_by_world(positions, places.runs)
+    tuples = make_tuples(apart, config.positive_m, config.non_negative_m)
+    chooses = _held_out(dataset, held_out, config.validation_gap)
+    near = _neighbours(apart, tuples, config.neighbour_m) if config.neighbour_m else None
+    return TrainingData(places, tuples, chooses, near)
+
+
+def _neighbours(
+    positions: NDArray[np.float64], tuples: TrainingTuples, radius_m: float
+) -> list[NDArray[np.int64]]:
+    """Return for each place the negatives of it that lie within the radius."""
+    within = neighbours_within(positions, radius_m, include_self=False)
+    return [np.setdiff1d(within[i], tuples.non_negatives[i]) for i in range(len(tuples))]
+
+
+def _held_out(
+    dataset: PlaceDataset, is_query: NDArray[np.bool_], gap: int
+) -> HeldOut | None:
+    """Keep the worlds that hold a query, whole; places of other worlds can never be right."""
+    asking = {world_of(dataset.runs[i]) for i in np.flatnonzero(is_query)}
+    kept = np.flatnonzero([world_of(run) in asking for run in dataset.runs])
+    return HeldOut(Subset(dataset, kept), is_query[kept], gap) if asking else None
 
 
 def _in_squares(positions_xy: NDArray[np.float64], config: DataConfig) -> NDArray[np.bool_]:

@@ -40,7 +40,7 @@ class Case:
 def run(data: Path, repeats: int = 20) -> dict[str, Any]:
     """Measure every case, batch size and mode."""
     model = PlaceModel(ModelConfig())
-    other = _minkowski_model(model)
+    other = minkowski_model(model)
     rows = []
     plan = [(c, b, m) for c in make_cases(data) for b in BATCHES for m in MODES]
     bar = tqdm(plan, unit='case')
@@ -48,11 +48,11 @@ def run(data: Path, repeats: int = 20) -> dict[str, Any]:
         bar.set_description(f'{case.name}, batch {batch_size}, {mode}')
         batch = collate([case.clouds[i % len(case.clouds)] for i in range(batch_size)])
         actions: dict[str, Callable[[], None]] = {
-            'torch_ms': _action(model, batch, mode),
+            'torch_ms': timed_pass(model, batch, mode),
             'floor_ms': _floor(model, batch, mode),
         }
         if other is not None:
-            actions['minkowski_ms'] = _action(other, batch, mode)
+            actions['minkowski_ms'] = timed_pass(other, batch, mode)
         medians = interleaved_medians_ms(actions, repeats)
         rows.append({
             'name': case.name,
@@ -85,15 +85,20 @@ def table(result: dict[str, Any]) -> str:
 
 def make_cases(data: Path) -> list[Case]:
     """Return the real full-resolution scans at 0.4 m, and 4,096 points of them as on Oxford."""
-    paths = sorted((data / 'kitti_full').glob('*.bin'))
-    if not paths:
-        raise DatasetError(f'expected {data}/kitti_full/*.bin, found none')
-    scans = [np.fromfile(path, np.float32).reshape(-1, 4)[:, :3] for path in paths]
+    scans = read_scans(data)
     metric, scaled = InputConfig(), InputConfig(step=(0.01, 0.01, 0.01))
     return [
         Case('4096 points, 0.01', [quantise(oxford_like(s), scaled) for s in scans]),
         Case('full scan, 0.4 m', [quantise(scan, metric) for scan in scans]),
     ]
+
+
+def read_scans(data: Path) -> list[NDArray[np.float32]]:
+    """Return the points (N, 3) of the real full-resolution scans."""
+    paths = sorted((data / 'kitti_full').glob('*.bin'))
+    if not paths:
+        raise DatasetError(f'expected {data}/kitti_full/*.bin, found none')
+    return [np.fromfile(path, np.float32).reshape(-1, 4)[:, :3] for path in paths]
 
 
 def oxford_like(points: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -118,7 +123,9 @@ def interleaved_medians_ms(
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _action(model: PlaceModel, batch: CloudBatch, mode: str) -> Callable[[], None]:
+def timed_pass(model: PlaceModel, batch: CloudBatch, mode: str) -> Callable[[], None]:
+    """Return one pass of a model over a batch, to be timed."""
+
     def forward() -> None:
         model.eval()
         with torch.inference_mode():
@@ -132,7 +139,8 @@ def _action(model: PlaceModel, batch: CloudBatch, mode: str) -> Callable[[], Non
     return forward if mode == 'forward' else forward_backward
 
 
-def _minkowski_model(model: PlaceModel) -> PlaceModel | None:
+def minkowski_model(model: PlaceModel) -> PlaceModel | None:
+    """Return the same model on MinkowskiEngine, None where that is not installed."""
     try:
         other = PlaceModel(model.config, backend='minkowski')
     except BackendError:

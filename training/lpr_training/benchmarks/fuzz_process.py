@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import logging
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+import os
 from pathlib import Path
 import resource
 from signal import Signals
 import tempfile
+import time
 import traceback
 import warnings
 
@@ -20,7 +22,10 @@ from lpr_training.benchmarks.fuzz_targets import Target, random_of
 # refused at once, and memory that is really filled, for inputs of some kilobytes.
 ADDRESS_BYTES = 1 << 30
 RESIDENT_BYTES = 64 << 20
-TIMEOUT_S = 60.0  # of the clock: a busy machine must not look like a hang
+# An input hangs when it takes so much of a core; or, where it waits, so much of the clock, which
+# is long because a busy machine must not look like a hang.
+HANG_CPU_S = 20.0
+HANG_S = 600.0
 LONGEST_MESSAGE = 2500  # characters: a reason is read by people and kept in logs
 ACCEPTED, REFUSED = 'accepted', 'refused'
 
@@ -56,8 +61,8 @@ def _one_child(
     index = first
     try:
         while index < last:
-            if not ours.poll(TIMEOUT_S):
-                yield Outcome(index, 'hang', f'no answer within {TIMEOUT_S} s')
+            if not _answers(ours, child.pid):
+                yield Outcome(index, 'hang', f'no answer in {HANG_CPU_S} s of a core')
                 return
             try:
                 outcome: Outcome = ours.recv()
@@ -71,6 +76,24 @@ def _one_child(
         child.kill()
         child.join()
         ours.close()
+
+
+def _answers(pipe: Connection, pid: int | None) -> bool:
+    """Wait until the child has something to say, or has had its time."""
+    started_s, used_s = time.monotonic(), _cpu_s(pid)
+    while not pipe.poll(0.5):
+        if _cpu_s(pid) - used_s > HANG_CPU_S or time.monotonic() - started_s > HANG_S:
+            return False
+    return True
+
+
+def _cpu_s(pid: int | None) -> float:
+    """Return the seconds of a core that a process has used; it may have ended."""
+    try:
+        fields = Path(f'/proc/{pid}/stat').read_text(encoding='ascii').rpartition(')')[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
 def _cause_of_death(code: int | None) -> str:

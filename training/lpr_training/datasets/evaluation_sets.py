@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_file
-from lpr_training.datasets.packed import Expected, NpzFile, check_numbers
+from lpr_ros.core.npz_file import Expected, NpzFile, check_numbers
 
 ARRAYS = {
     'runs': Expected('U', (None,)),

@@ -6,26 +6,25 @@ its first pose; here the world is the LiDAR frame of that first pose: x forward,
 """
 
 from collections.abc import Iterable, Sequence
-import logging
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import read_text, whole_folder
+from lpr_ros.core.files import whole_folder
 from lpr_ros.core.geometry import invert
-from lpr_ros.core.poses import exact_ns, kitti_pose_line, read_kitti_poses, seconds_from_ns
-from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
-from lpr_training.datasets.records import PosedCloud
-
-logger = logging.getLogger(__name__)
-
-SCAN_PERIOD_NS = 100_000_000  # 10 Hz, where times.txt is absent
-T_CAMERA_LIDAR = np.array(  # the axes alone, where calib.txt is absent
-    [[0.0, -1.0, 0.0, 0.0], [0.0, 0.0, -1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+from lpr_ros.core.kitti_source import (
+    T_CAMERA_LIDAR,
+    of_lidar,
+    read_calibration,
+    read_times,
+    read_velodyne,
 )
+from lpr_ros.core.poses import kitti_pose_line, read_kitti_poses, seconds_from_ns
+from lpr_ros.core.raw_clouds import write_raw
+from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
+from lpr_training.datasets.records import PosedCloud
 
 
 class KittiDataset(PlaceDataset):
@@ -61,7 +60,7 @@ class KittiDataset(PlaceDataset):
                 f'{folder / "velodyne"}, got {len(T_world_camera)}'
             )
         T_camera_lidar = read_calibration(folder / 'calib.txt')
-        T = invert(T_camera_lidar) @ T_world_camera @ T_camera_lidar
+        T = of_lidar(T_world_camera, T_camera_lidar)
         stamps = read_times(folder / 'times.txt', len(names))
         return PlaceTable(T, stamps, (sequence,) * len(names), tuple(names))
 
@@ -72,39 +71,7 @@ class KittiDataset(PlaceDataset):
 
     def points(self, index: int) -> NDArray[np.float32]:
         """Read one scan, metres."""
-        path = self.path(index)
-        return finite_xyz(path, read_raw(path, '<f4', 4))
-
-
-def read_calibration(path: Path) -> NDArray[np.float64]:
-    """Read T_camera_lidar, the line `Tr:` (or Tr_velo_to_cam) of calib.txt."""
-    if not path.exists():
-        logger.warning('%s is absent: the LiDAR is taken to sit in the camera', path)
-        return T_CAMERA_LIDAR
-    for number, line in enumerate(read_text(path, 'a calibration').splitlines(), start=1):
-        key, _, values = line.partition(':')
-        if key.strip() in ('Tr', 'Tr_velo_to_cam'):
-            try:
-                rows = np.array(values.split(), dtype=np.float64).reshape(3, 4)
-            except ValueError as error:
-                raise DatasetError(
-                    f'{path}, line {number}: expected 12 numbers after {key}:, got {values!r}'
-                ) from error
-            return np.vstack([rows, [0.0, 0.0, 0.0, 1.0]])
-    raise DatasetError(f'{path}: expected a line "Tr: <12 numbers>", found none')
-
-
-def read_times(path: Path, count: int) -> NDArray[np.int64]:
-    """Read the stamps in nanoseconds, one per scan; without the file scans come at 10 Hz."""
-    if not path.exists():
-        return np.arange(count, dtype=np.int64) * SCAN_PERIOD_NS
-    lines = read_text(path, 'times in seconds').split()
-    if len(lines) != count:
-        raise DatasetError(f'{path}: expected {count} times, got {len(lines)}')
-    try:
-        return np.array([exact_ns(line) for line in lines], dtype=np.int64)
-    except DatasetError as error:
-        raise DatasetError(f'{path}: {error}') from error
+        return read_velodyne(self.path(index))
 
 
 def write_kitti(root: Path, sequence: str, clouds: Iterable[PosedCloud]) -> None:

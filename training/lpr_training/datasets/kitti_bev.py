@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.npz_file import Expected, NpzFile
 from lpr_training.datasets.base import COLUMNS, PlaceDataset, PlaceTable
-from lpr_training.datasets.packed import Expected, NpzFile, find_npz
+from lpr_training.datasets.packed import find_npz
 
 PIXEL_M = 0.4
 CENTRE = 75  # the sensor stands in the middle pixel, row 0 is forward, column 0 left

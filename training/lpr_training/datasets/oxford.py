@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
+from lpr_ros.core.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.base import UNIT_CUBE, PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.records import PosedCloud
 from lpr_training.datasets.tables import Table, write_table
 

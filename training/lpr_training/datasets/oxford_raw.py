@@ -23,8 +23,8 @@ from lpr_ros.core.geometry import (
     pose_from_euler,
     rotation_angle_rad,
 )
+from lpr_ros.core.raw_clouds import read_raw
 from lpr_training.datasets.base import UNIT_CUBE, PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.raw_clouds import read_raw
 from lpr_training.datasets.submaps import normalise, remove_ground
 from lpr_training.datasets.tables import Table
 

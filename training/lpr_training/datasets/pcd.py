@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets.raw_clouds import finite_xyz
+from lpr_ros.core.raw_clouds import finite_xyz
 
 KINDS = {'F': 'f', 'I': 'i', 'U': 'u'}
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 
 from lpr_ros.core.files import whole_file
-from lpr_training.datasets.packed import Expected, NpzFile, check_numbers, check_offsets
+from lpr_ros.core.npz_file import Expected, NpzFile, check_numbers, check_offsets
 
 
 @dataclass(frozen=True, eq=False)

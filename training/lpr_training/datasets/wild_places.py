@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
-from lpr_ros.core.poses import exact_ns, seconds_from_ns
+from lpr_ros.core.poses import ns_from_seconds, seconds_from_ns
+from lpr_ros.core.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.pcd import read_pcd, write_pcd
-from lpr_training.datasets.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.records import PosedCloud
 from lpr_training.datasets.tables import (
     POSE_COLUMNS,
@@ -119,7 +119,7 @@ class WildPlacesDataset(PlaceDataset):
 
 def _stamp_ns(where: Path, name: str) -> int:
     try:
-        return exact_ns(name)
+        return ns_from_seconds(name)
     except DatasetError as error:
         raise DatasetError(f'{where}: clouds are named by their time: {error}') from error
 

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Callable
 
-from lpr_training.evaluation import between_runs, kitti_bev, sequence, wild_places_intra
+from lpr_training.evaluation import between_runs, kitti_bev, places, sequence, wild_places_intra
 from lpr_training.evaluation.methods import Method, make_method
 from lpr_training.evaluation.report import Report
 from lpr_training.protocols.kitti_bev import parse_range
@@ -38,6 +38,15 @@ def _sequence(args: Namespace, method: Method) -> Report:
     )
 
 
+def _places(args: Namespace, method: Method) -> Report:
+    return places.evaluate(
+        method,
+        places.open_worlds(args.data, args.worlds),
+        radius_m=args.radius,
+        yaw_seed=_yaw_seed(args),
+    )
+
+
 def _oxford(args: Namespace, method: Method) -> Report:
     parts = between_runs.oxford_parts(args.data, args.sets)
     return between_runs.evaluate_all(args.protocol, method, parts, OXFORD_RADIUS_M)
@@ -62,6 +71,7 @@ def _yaw_seed(args: Namespace) -> int | None:
 RUNNERS: dict[str, Callable[[Namespace, Method], Report]] = {
     'kitti_bev': _kitti_bev,
     'sequence': _sequence,
+    'places': _places,
     'oxford': _oxford,
     'wild_places_inter': _wild_places_inter,
     'wild_places_intra': _wild_places_intra,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.detections import sweep_detections
 from lpr_ros.core.errors import DatasetError
-from lpr_training.metrics import sweep_detections
 from lpr_training.protocols.results import Result
 from lpr_training.protocols.retrieval import chunks, ground_distance, nearest_before
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.metrics import Detections, count_detections, sweep_detections
+from lpr_ros.core.detections import Detections, count_detections, sweep_detections
 from lpr_training.protocols.results import Result
 from lpr_training.protocols.retrieval import SearchBefore, ground_distance, nearest_before
 from lpr_training.protocols.sequence import distance_to_past, exclude_recent

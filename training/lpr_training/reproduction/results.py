@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from lpr_ros.core.detections import Detections
 from lpr_ros.core.errors import DatasetError
-from lpr_training.metrics import Detections
 from lpr_training.protocols.runs import RunsResult
 from lpr_training.protocols.wild_places_intra import IntraResult
 from lpr_training.tables import Values

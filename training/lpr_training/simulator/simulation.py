@@ -65,6 +65,11 @@ class Simulation:
         """True poses of all scans, (N, 4, 4)."""
         return self._T_world_sensor
 
+    @property
+    def stamps_ns(self) -> NDArray[np.int64]:
+        """When each scan starts, (N,)."""
+        return self._start_ns + np.round(self._times * 1e9).astype(np.int64)
+
     def scan(self, index: int) -> RecordedScan:
         """Make one scan; the same index always gives the same bytes."""
         rng = np.random.default_rng([self._seed, index, 2])
@@ -77,7 +82,7 @@ class Simulation:
             intensity=found.intensity,
             ring=found.ring,
             time_s=found.share * np.float32(sweep_s),
-            stamp_ns=self._start_ns + round(time_s * 1e9),
+            stamp_ns=int(self.stamps_ns[index]),
             T_odom_sensor=self._T_odom_sensor[index],
             T_world_sensor=pose,
         )

@@ -1,0 +1,149 @@
+"""How many clouds per second are described and trained on: this backend and MinkowskiEngine.
+
+Both run the same network with the same weights, in turn. A step is what train.py does with a
+batch: augment, quantise, describe every chunk, rank, describe again, go back, update.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+import torch
+from tqdm import tqdm
+
+from lpr_ros.core.config import override
+from lpr_ros.core.model.place_model import PlaceModel
+from lpr_ros.core.model.quantise import quantise
+from lpr_ros.core.sparse import collate
+from lpr_training.benchmarks.descriptor import (
+    interleaved_medians_ms,
+    minkowski_model,
+    oxford_like,
+    read_scans,
+    timed_pass,
+)
+from lpr_training.config import TrainConfig
+from lpr_training.datasets.base import METRES, UNIT_CUBE, PlaceDataset, PlaceTable
+from lpr_training.datasets.tuples import make_tuples
+from lpr_training.engine import Trainer
+from lpr_training.training_data import TrainingData
+
+CONFIGS = Path(__file__).resolve().parents[3] / 'config'
+BATCH = 16
+CHUNK = 8
+APART_M = 1000.0  # between places; the clouds of one place are together
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One network and the clouds it is made for."""
+
+    name: str
+    config: TrainConfig
+    clouds: Sequence[NDArray[np.float32]]
+    kind: str
+
+
+class Clouds(PlaceDataset):
+    """A batch of clouds in memory, two of every place."""
+
+    def __init__(self, clouds: Sequence[NDArray[np.float32]], kind: str):
+        T_world_sensor = np.tile(np.eye(4), (BATCH, 1, 1))
+        T_world_sensor[:, 0, 3] = APART_M * (np.arange(BATCH) // 2)
+        names = tuple(str(i) for i in range(BATCH))
+        super().__init__(PlaceTable(T_world_sensor, np.arange(BATCH), ('run',) * BATCH, names))
+        self.clouds = kind
+        self._clouds = clouds
+
+    def points(self, index: int) -> NDArray[np.float32]:
+        """Return one cloud; they are used over and over."""
+        return self._clouds[index % len(self._clouds)]
+
+
+def run(data: Path, repeats: int = 5) -> dict[str, Any]:
+    """Measure forward passes and multistage steps of every case."""
+    rows = []
+    bar = tqdm(make_cases(data), unit='network')
+    for case in bar:
+        bar.set_description(case.name)
+        rows += _measure(case, repeats)
+    return {
+        'cases': rows,
+        'batch': BATCH,
+        'chunk': CHUNK,
+        'threads': torch.get_num_threads(),
+        'repeats': repeats,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return the result as a markdown table."""
+    lines = [
+        '| network | voxels per cloud | mode | ours, clouds/s | MinkowskiEngine, clouds/s '
+        '| ratio |',
+        '|---|---|---|---|---|---|',
+    ]
+    for row in result['cases']:
+        ours, other = row['torch_clouds_per_s'], row['minkowski_clouds_per_s']
+        versus = ('-', '-') if other is None else (f'{other:.1f}', f'{ours / other:.1f}')
+        lines.append(
+            f'| {row["network"]} | {row["voxels"]} | {row["mode"]} | {ours:.1f} | {versus[0]} '
+            f'| {versus[1]} |'
+        )
+    return '\n'.join(lines)
+
+
+def make_cases(data: Path) -> list[Case]:
+    """Return the full network on clouds of 4,096 points, and the reduced bird's-eye one."""
+    scans = read_scans(data)
+    scaled = [oxford_like(scan) for scan in scans]
+    return [
+        Case('oxford_baseline', _config('oxford_baseline'), scaled, UNIT_CUBE),
+        Case('kitti_bev', _config('kitti_bev'), scans, METRES),
+    ]
+
+
+def _config(name: str) -> TrainConfig:
+    changes = {'batch_size': BATCH, 'chunk_size': CHUNK, 'multistage': True}
+    return override(TrainConfig.from_yaml(CONFIGS / f'{name}.yaml'), changes)
+
+
+def _measure(case: Case, repeats: int) -> list[dict[str, Any]]:
+    model = PlaceModel(case.config.model)
+    other = minkowski_model(model)
+    models = {'torch': model} | ({'minkowski': other} if other is not None else {})
+    places = Clouds(case.clouds, case.kind)
+    data = TrainingData(places, make_tuples(places.positions[:, :2], 1.0, 1.0), None)
+    batch = collate([quantise(places.points(i), case.config.model.input) for i in range(BATCH)])
+    actions: dict[str, dict[str, Callable[[], None]]] = {
+        'forward': {name: timed_pass(m, batch, 'forward') for name, m in models.items()},
+        'multistage step': {
+            name: _step(Trainer(case.config, m, data, device=torch.device('cpu')))
+            for name, m in models.items()
+        },
+    }
+    rows = []
+    for mode, timed in actions.items():
+        medians = interleaved_medians_ms(timed, repeats)
+        rate = {name: 1e3 * BATCH / ms for name, ms in medians.items()}
+        rows.append({
+            'network': case.name,
+            'voxels': round(sum(batch.counts) / BATCH),
+            'mode': mode,
+            'torch_clouds_per_s': rate['torch'],
+            'minkowski_clouds_per_s': rate.get('minkowski'),
+        })
+    return rows
+
+
+def _step(trainer: Trainer) -> Callable[[], None]:
+    """Return one epoch of one batch."""
+
+    def step() -> None:
+        for _ in trainer.run_epoch(0):
+            pass
+
+    return step

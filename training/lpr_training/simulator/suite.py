@@ -1,0 +1,113 @@
+"""The simulated worlds that the `sim` weights are trained, chosen and tested on.
+
+ROOT/worlds holds the training and the validation worlds, ROOT/test those that are only reported:
+other worlds, other days, a sensor (hdl32) that no training world has seen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_training.conversion import convert, is_complete
+from lpr_training.datasets.base import PlaceDataset, PlaceTable
+from lpr_training.datasets.submaps import voxel_means
+from lpr_training.simulator.build import Day
+from lpr_training.simulator.drives import make_drive
+from lpr_training.simulator.sensor import load_sensor
+from lpr_training.simulator.simulation import Simulation, SimulationConfig, simulate_drive
+from lpr_training.simulator.worlds import make_world, on_day
+
+THINNED_M = 0.2  # one point per voxel of this size is kept, as in the packed real scans
+
+
+@dataclass(frozen=True)
+class SuiteWorld:
+    """One world and its drives: day number k is driven with sensor number k."""
+
+    part: str  # the folder under the root
+    kind: str
+    seed: int
+    sensors: tuple[str, ...]
+    size_m: float
+    length_m: float  # of each drive
+    spacing_m: float  # between scans
+    winter: bool = False  # the last day is bare and white
+
+    @property
+    def name(self) -> str:
+        """Return the folder of the world."""
+        return f'{self.kind}_{self.seed}'
+
+    def days(self) -> Iterator[tuple[str, Day, str]]:
+        """Return (run, day, sensor) of every drive."""
+        for number, sensor in enumerate(self.sensors):
+            cold = self.winter and number + 1 == len(self.sensors)
+            day = Day(number=number, leaves=not cold, snow=cold)
+            yield f'{self.name}/day_{number}_{sensor}', day, sensor
+
+
+def sim_suite() -> list[SuiteWorld]:
+    """Return every world of the suite."""
+    seen = ('hdl64', 'vlp16', 'os1_128')
+    counts = {'city': 8, 'suburb': 4, 'campus': 3, 'forest': 2}
+    training = [
+        SuiteWorld('worlds', kind, seed, seen[seed % 3 :] + seen[: seed % 3],
+                   240.0, 400.0, 3.0, winter=seed % 2 == 1)
+        for kind, count in counts.items() for seed in range(count)
+    ]  # fmt: skip
+    validation = [
+        SuiteWorld('worlds', kind, seed, ('hdl64', 'vlp16'), 280.0, 400.0, 2.0)
+        for kind, seed in (('city', 50), ('city', 51), ('suburb', 50), ('forest', 50))
+    ]
+    test = [
+        SuiteWorld('test', kind, seed, ('hdl64', 'hdl32', 'vlp16'), 320.0, 600.0, 2.0)
+        for kind, seed in (('city', 100), ('city', 101), ('suburb', 100), ('forest', 100))
+    ]
+    return training + validation + test
+
+
+def write_world(world: SuiteWorld, root: Path) -> int:
+    """Write the drives of a world that are not there yet; return how many places it has."""
+    out, places, base = Path(root) / world.part, 0, None
+    for run, day, sensor in world.days():
+        settings = _settings(world, day, sensor)
+        if is_complete(out, run, settings):
+            continue
+        base = base or make_world(world.kind, world.seed, day, size_m=world.size_m)
+        today = on_day(base, day)
+        drive = make_drive(today, world.length_m, seed=day.number)
+        config = SimulationConfig(spacing_m=world.spacing_m, workers=1)
+        simulation = simulate_drive(today, load_sensor(sensor), drive, config, seed=day.number)
+        places += convert(SimulatedPlaces(simulation, run), out, run, settings).places
+    return places
+
+
+def _settings(world: SuiteWorld, day: Day, sensor: str) -> dict[str, Any]:
+    return {
+        'world': [world.kind, world.seed, world.size_m],
+        'day': day.to_dict(),
+        'sensor': sensor,
+        'drive': [world.length_m, world.spacing_m],
+        'thinned_m': THINNED_M,
+    }
+
+
+class SimulatedPlaces(PlaceDataset):
+    """The scans of a simulated drive, thinned, made when asked for."""
+
+    def __init__(self, simulation: Simulation, run: str):
+        count = len(simulation)
+        names = tuple(str(i) for i in range(count))
+        super().__init__(
+            PlaceTable(simulation.T_world_sensor, simulation.stamps_ns, (run,) * count, names)
+        )
+        self._simulation = simulation
+
+    def points(self, index: int) -> NDArray[np.float32]:
+        """Cast the rays of one scan; one point per voxel is left."""
+        points = self._simulation.scan(index).points.astype(np.float64)
+        return voxel_means(points, THINNED_M).astype(np.float32)

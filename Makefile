@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 # Remade when the declared or the pinned dependencies change.
 STAMP := $(VENV)/.installed
 
-.PHONY: test demo lint setup clean
+.PHONY: test demo demo-real lint setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make test   set up, then lint, type-check and test'
-	@echo 'make demo   set up, then describe real (or simulated) scans and compare them'
+	@echo 'make demo   set up, then play a simulated drive to the nodes and draw a report'
+	@echo 'make demo-real  the same with the real scans of ../shared/data'
 	@echo 'make clean  remove the environment and the caches'
 
 setup: $(STAMP)
@@ -31,6 +32,9 @@ test: lint
 
 demo: $(STAMP)
 	$(BIN)/python training/demo.py
+
+demo-real: $(STAMP)
+	$(BIN)/python training/demo.py --real
 
 clean:
 	rm -rf $(VENV) build install log .pytest_cache .mypy_cache .ruff_cache *.egg-info

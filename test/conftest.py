@@ -1,7 +1,9 @@
 """Fixtures shared by all tests. Everything random is seeded."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,15 @@ from lpr_ros.core.model.place_model import PlaceModel
 # The tensors of tests are tiny: threads would only wait for each other.
 torch.set_num_threads(1)
 
+HAS_ROS = find_spec('rclpy') is not None
+collect_ignore_glob = [] if HAS_ROS else ['test_ros_*.py']
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / 'shared' / 'data'
+
+
+def pytest_report_header() -> str:
+    """Say which tests are left out."""
+    return 'ROS: yes' if HAS_ROS else 'ROS: no, test_ros_*.py are left out (pip install .[ros])'
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +77,12 @@ def real_scans(shared_data: Path) -> list[np.ndarray]:
     if not files:
         pytest.skip(f'no scans in {shared_data / "kitti_full"}')
     return [np.fromfile(file, np.float32).reshape(-1, 4)[:, :3] for file in files]
+
+
+@pytest.fixture
+def ros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Real ROS nodes on a domain of their own: see ros_processes.py."""
+    from ros_processes import ros_session
+
+    with ros_session(tmp_path, monkeypatch) as session:
+        yield session

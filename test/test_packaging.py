@@ -1,5 +1,6 @@
 """What an installation puts where, as colcon and pip do it."""
 
+import os
 from pathlib import Path
 import shutil
 import subprocess
@@ -39,12 +40,19 @@ def installed(tmp_path_factory) -> Path:
         'share/lpr_ros/package.xml',
         'share/lpr_ros/launch/some.launch.py',
         'share/lpr_ros/weights/some.safetensors',
+        'share/lpr_ros/config/fastdds.xml',
         'share/lpr_ros/config/kitti_bev.yaml',
         'share/lpr_ros/config/sensors/hdl64.yaml',
+        'lib/lpr_ros/lpr_offline',
     ],
 )
-def test_share_holds_launch_config_and_weights(installed, path):
+def test_share_holds_launch_config_and_weights_and_commands_are_installed(installed, path):
     assert (installed / path).is_file()
+
+
+@pytest.mark.parametrize('name', ['lpr_player', 'pose_graph_node'])
+def test_ros2_run_finds_the_executables(installed, name):
+    assert os.access(installed / 'lib/lpr_ros' / name, os.X_OK)
 
 
 def test_only_the_package_is_importable(installed):

@@ -64,6 +64,10 @@ class BackEnd:
             return np.eye(4)
         return self._poses[newest] @ invert(self.graph.poses[newest])
 
+    def map_of(self, keyframe_id: int) -> int:
+        """Return the keyframe that anchors the map of this one: one map has one anchor."""
+        return self._maps[keyframe_id]
+
     def add_keyframe(self, keyframe: Keyframe) -> None:
         """Take a keyframe with its odometry; costs about a millisecond."""
         edge = self.graph.add_keyframe(keyframe)

@@ -12,7 +12,7 @@ from typing import Any
 from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
-from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.errors import DatasetError, reason
 
 OnBad = Callable[[DatasetError], None]
 NS_PER_S = 1_000_000_000
@@ -66,10 +66,14 @@ class Bag:
         try:
             self._reader = AnyReader(list(self.paths), default_typestore=_standard_types())
             self._reader.open()
+            self.topics = [
+                Topic(name, str(info.msgtype), int(info.msgcount))
+                for name, info in sorted(self._reader.topics.items())
+            ]
         except Exception as error:  # a damaged file makes the parsers raise anything
             raise DatasetError(
                 f'{self.label}: expected a rosbag2 folder, an .mcap, .db3 or ROS 1 .bag file: '
-                f'{error or type(error).__name__}'
+                f'{reason(error)}'
             ) from error
 
     def __enter__(self) -> 'Bag':
@@ -88,12 +92,9 @@ class Bag:
         self._reader.close()
 
     @property
-    def topics(self) -> list[Topic]:
-        """List the topics by name."""
-        return [
-            Topic(name, str(info.msgtype), int(info.msgcount))
-            for name, info in sorted(self._reader.topics.items())
-        ]
+    def span_ns(self) -> tuple[int, int]:
+        """When the first and the last message were recorded."""
+        return int(self._reader.start_time), int(self._reader.end_time) - 1
 
     def messages(self, topic: str, on_bad: OnBad | None = None) -> Iterator[BagMessage]:
         """Yield the messages of one topic; one that cannot be read goes to on_bad, or raises."""
@@ -134,8 +135,7 @@ class Bag:
             except Exception as error:  # as above
                 read = ' and '.join(f'message {n} of {t}' for t, n in counts.items())
                 raise DatasetError(
-                    f'{self.label}: cannot be read beyond {read}: '
-                    f'{error or type(error).__name__}'
+                    f'{self.label}: cannot be read beyond {read}: {reason(error)}'
                 ) from error
             topic = connection.topic
             yield RawMessage(topic, counts[topic], log_ns, connection.msgtype, data)
@@ -146,17 +146,29 @@ class Bag:
         try:
             content = self._reader.deserialize(raw.data, raw.msgtype)
         except Exception as error:  # as above
-            raise DatasetError(
-                f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: '
-                f'{error}'
-            ) from error
+            raise self._not_a(raw, error) from error
         return BagMessage(raw.index, raw.log_ns, content)
+
+    def cdr(self, raw: RawMessage) -> bytes:
+        """Return a message as ROS 2 sends it, without decoding it."""
+        if self._reader.is2:
+            return bytes(raw.data)
+        try:
+            return bytes(_standard_types().ros1_to_cdr(raw.data, raw.msgtype))
+        except Exception as error:  # as above
+            raise self._not_a(raw, error) from error
 
     def entry_of(self, raw: RawMessage, previous: Entry | None) -> Entry:
         """Describe a message of a type with a header, without decoding it."""
         same = previous is not None and previous.log_ns == raw.log_ns
         ordinal = previous.ordinal + 1 if same and previous is not None else 0
         return Entry(raw.index, raw.log_ns, ordinal, self._header_stamp_ns(raw.data))
+
+    def _not_a(self, raw: RawMessage, error: Exception) -> DatasetError:
+        return DatasetError(
+            f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: '
+            f'{reason(error)}'
+        )
 
     def _header_stamp_ns(self, data: bytes) -> int:
         """Read the stamp of a leading std_msgs/Header from the bytes of a message."""

@@ -1,6 +1,7 @@
 """Scans in, loop closures out: the whole way of the data, the same online and offline."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from lpr_ros.core.config import Config, option, refuse_fixed
 from lpr_ros.core.database import PlaceDatabase
@@ -39,12 +40,24 @@ class Step:
         return self.sighting.seconds | self.verdict.seconds
 
 
+class Closes(Protocol):
+    """What the pipeline needs of a loop closer: in this process or in another."""
+
+    def close(self, sighting: Sighting) -> Verdict:
+        """Verify the candidates."""
+
+    def configure(
+        self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int
+    ) -> None:
+        """Take new settings."""
+
+
 class Pipeline:
     """Recogniser and closer on one database.
 
-    `add` runs both in the caller's thread. The node runs them in two, so that verification does
-    not hold back description: each half is for one thread, and a sighting carries all that the
-    closer needs.
+    `add` runs both in the caller's thread. The node runs them in two, its closer in a process of
+    its own, so that verification does not hold back description: each half is for one thread, and
+    a sighting carries all that the closer needs.
     """
 
     def __init__(
@@ -53,6 +66,7 @@ class Pipeline:
         describer: Describes,
         *,
         database: PlaceDatabase | None = None,
+        closer: Closes | None = None,
         session: str = 'robot',
     ):
         self.config = config
@@ -60,7 +74,9 @@ class Pipeline:
         self.recogniser = PlaceRecogniser(
             config.keyframes, config.support, describer, self.database, session
         )
-        self.closer = LoopCloser(config.verification, config.pairwise, config.candidates)
+        if closer is None:
+            closer = LoopCloser(config.verification, config.pairwise, config.candidates)
+        self.closer = closer
 
     def add(self, scan: Scan) -> Step | None:
         """Return what the scan brought if it completes a keyframe; ScanError leaves it out."""
@@ -73,8 +89,7 @@ class Pipeline:
         self.recogniser.keyframer.config = config.keyframes
         self.recogniser.support.config = config.support
         self.database.config = config.database
-        self.closer.pairwise.config = config.pairwise
-        self.closer.configure(config.verification, config.candidates)
+        self.closer.configure(config.verification, config.pairwise, config.candidates)
         self.config = config
 
     def close(self) -> None:

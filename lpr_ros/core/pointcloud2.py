@@ -17,7 +17,10 @@ from lpr_ros.core.errors import CloudError
 FIELD_TYPES = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}
 FIELD_CODES = {name: code for code, name in FIELD_TYPES.items()}
 
-MAX_POINTS = 20_000_000  # fifty times the largest spinning sensor: beyond it the header is damaged
+# Beyond these the header is damaged: fifty times the largest spinning sensor, and a kilobyte for
+# each of its dozen fields.
+MAX_POINTS = 20_000_000
+MAX_POINT_STEP = 12 * 1024
 
 # What drivers call the same thing: Velodyne, Ouster, Hesai / Robosense, Livox.
 INTENSITY_NAMES = ('intensity', 'reflectivity', 'i', 'intensities')
@@ -77,10 +80,12 @@ def structured_view(message: Any) -> NDArray[Any]:
     """Return the points as a structured array (N,), a view of the message where rows allow it."""
     height, width, point_step = int(message.height), int(message.width), int(message.point_step)
     order = '>' if message.is_bigendian else '<'
+    if not 0 < point_step <= MAX_POINT_STEP:
+        raise CloudError(f'expected a point_step of 1 to {MAX_POINT_STEP}, got {point_step}')
     dtype = _point_type(message.fields, point_step, order)
-    if height * width > MAX_POINTS:
+    if height < 1 or width < 1 or height * width > MAX_POINTS:
         raise CloudError(
-            f'expected at most {MAX_POINTS} points, got height {height} x width {width}'
+            f'expected 1 to {MAX_POINTS} points, got height {height} x width {width}'
         )
     # With one row the row step says nothing, and some drivers leave it 0.
     row_step = int(message.row_step) if height > 1 else width * point_step
@@ -103,20 +108,30 @@ def structured_view(message: Any) -> NDArray[Any]:
 
 def pack_cloud(
     points: NDArray[np.float32],
-    intensity: NDArray[np.float32],
-    ring: NDArray[np.uint16],
-    time_s: NDArray[np.float32],
+    intensity: NDArray[np.float32] | None = None,
+    ring: NDArray[np.uint16] | None = None,
+    time_s: NDArray[np.float32] | None = None,
 ) -> PackedCloud:
-    """Lay points out as drivers do: x y z intensity ring time, little endian, 32 bytes each."""
+    """Lay points out as drivers do: x y z intensity ring time, little endian, 32 bytes each.
+
+    A field that is not given is left out; the others stay where they are.
+    """
     packed = np.zeros(len(points), dtype=PACKED_TYPE)
-    packed['x'], packed['y'], packed['z'] = points[:, 0], points[:, 1], points[:, 2]
-    packed['intensity'], packed['ring'], packed['time'] = intensity, ring, time_s
-    fields = tuple(
-        (name, PACKED_TYPE.fields[name][1], FIELD_CODES[PACKED_TYPE.fields[name][0].str[1:]])
-        for name in PACKED_TYPE.names or ()
-        if PACKED_TYPE.fields is not None
-    )
-    return PackedCloud(fields, PACKED_TYPE.itemsize, len(points), packed.tobytes())
+    columns = {
+        'x': points[:, 0],
+        'y': points[:, 1],
+        'z': points[:, 2],
+        'intensity': intensity,
+        'ring': ring,
+        'time': time_s,
+    }
+    fields: list[tuple[str, int, int]] = []
+    for name, values in columns.items():
+        if values is not None and PACKED_TYPE.fields is not None:
+            packed[name] = values
+            kind, offset = PACKED_TYPE.fields[name][:2]
+            fields.append((name, offset, FIELD_CODES[kind.str[1:]]))
+    return PackedCloud(tuple(fields), PACKED_TYPE.itemsize, len(points), packed.tobytes())
 
 
 def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:
@@ -138,6 +153,7 @@ def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:
     for name in 'xyz':
         if known[name][0][1:] not in ('f4', 'f8'):
             raise CloudError(f'field {name!r}: expected float32 or float64, got {known[name][0]}')
+    known.pop('xyz', None)  # a driver's own, which the sub-array of that name would meet
     kind, start = known['x']
     size = np.dtype(kind).itemsize
     if [known[n] for n in 'yz'] == [(kind, start + size), (kind, start + 2 * size)]:

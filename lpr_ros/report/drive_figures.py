@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_summary import odometry_poses
+from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.core.trajectory_error import align
-from lpr_ros.report.theme import FONT_SIZE, Theme, new_figure, style
+from lpr_ros.report.theme import FONT_SIZE, Theme, legend_below, new_figure, style
 
 Poses = Mapping[int, NDArray[np.float64]]
 MOST_LINES = 400  # loops drawn; more would be one blot
@@ -19,14 +21,20 @@ NS_PER_S = 1e9
 
 
 def drive_figure(result: DriveResult, theme: Theme) -> Figure:
-    """Draw the drive by odometry with its loops, and beside it the corrected one."""
+    """Draw the drive by odometry with its loops, and beside it the corrected one, if any."""
     odometry, corrected = odometry_poses(result), result.correction.poses
+    if not result.loops:
+        figure = new_figure(theme, 10.6, 4.4)
+        alone = figure.add_subplot()
+        draw_drive(alone, result, odometry, theme, 'Odometry alone: no loops, no correction')
+        legend_below(figure, alone, theme, 6)
+        return figure
     figure = new_figure(theme, 10.6, _height([odometry, corrected]))
     before, after = figure.subplots(1, 2, sharex=True, sharey=True)
     draw_drive(before, result, odometry, theme, 'Before: odometry alone')
     draw_drive(after, result, corrected, theme, 'After: with loop closures')
     after.set_ylabel('')
-    _legend_below(figure, after, theme)
+    legend_below(figure, after, theme, 6)
     return figure
 
 
@@ -52,6 +60,7 @@ def time_figure(result: DriveResult, theme: Theme) -> Figure:
         axis.line.set_color(theme.grid)
         axis.set_tick_params(colors=theme.muted, labelsize=FONT_SIZE - 2)
         axis._axinfo['grid'].update(color=theme.grid, linewidth=0.6)
+        axis.set_major_locator(MaxNLocator(4))
     axes.set_xlabel('x (m)', color=theme.muted)
     axes.set_ylabel('y (m)', color=theme.muted)
     axes.set_zlabel('time (s)', color=theme.muted, fontsize=FONT_SIZE)
@@ -89,15 +98,24 @@ def draw_drive(
 def _draw_loops(
     axes: Axes, result: DriveResult, xy: Mapping[int, NDArray[np.float64]], theme: Theme
 ) -> None:
-    loops = [x for x in _some(result.loops) if x.query_id in xy and x.match_id in xy]
-    if not loops:
-        return
-    ends = np.array([[xy[x.query_id], xy[x.match_id]] for x in loops])
-    axes.add_collection(
-        LineCollection(list(ends), colors=theme.loop, linewidths=0.9, alpha=0.85, zorder=4)
+    drawn = [x for x in _some(result.loops) if x.query_id in xy and x.match_id in xy]
+    refused = [x for x in drawn if (x.query_id, x.match_id) in result.correction.refused]
+    kept = [x for x in drawn if x not in refused]
+    looks = (
+        (kept, f'loop closures ({len(result.loops)})', theme.loop, 'solid', 'o'),
+        (refused, f'left out by the optimiser ({len(refused)})', theme.muted, 'dotted', 'x'),
     )
-    label = f'loop closures ({len(result.loops)})'
-    axes.scatter(*ends[:, 0].T, s=9, color=theme.loop, zorder=4, linewidths=0, label=label)
+    for loops, label, colour, line, marker in looks:
+        if loops:
+            ends = np.array([[xy[x.query_id], xy[x.match_id]] for x in loops])
+            axes.add_collection(
+                LineCollection(list(ends), colors=colour, linestyles=line, linewidths=0.9,
+                               alpha=0.85, zorder=4)
+            )  # fmt: skip
+            axes.plot(
+                ends[:, 0, 0], ends[:, 0, 1], marker, color=colour, zorder=4, markersize=3.2,
+                label=label,
+            )  # fmt: skip
 
 
 def _draw_truth(axes: Axes, result: DriveResult, poses: Poses, theme: Theme) -> None:
@@ -115,27 +133,17 @@ def _draw_truth(axes: Axes, result: DriveResult, poses: Poses, theme: Theme) -> 
                   solid_capstyle='round', label='ground truth')  # fmt: skip
 
 
-def _legend_below(figure: Figure, axes: Axes, theme: Theme) -> None:
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    found = figure.legend(
-        handles.values(), handles.keys(), loc='outside lower center', ncols=6, frameon=False,
-        fontsize=FONT_SIZE,
-    )  # fmt: skip
-    for text in found.get_texts():
-        text.set_color(theme.ink)
-
-
 def _lifted(result: DriveResult, poses: Poses, keyframe_id: int) -> NDArray[np.float64]:
     start_ns = result.places[0].stamp_ns
     seconds = (result.database.place(keyframe_id).stamp_ns - start_ns) / NS_PER_S
     return np.array([*poses[keyframe_id][:2, 3], seconds])
 
 
-def _all_places(result: DriveResult) -> list:  # type: ignore[type-arg]
+def _all_places(result: DriveResult) -> list[Place]:
     return [result.database.place(i) for i in range(len(result.database))]
 
 
-def _some(loops: Sequence) -> Sequence:  # type: ignore[type-arg]
+def _some(loops: Sequence[LoopClosure]) -> Sequence[LoopClosure]:
     """Take evenly spread loops where there are too many to draw."""
     return loops if len(loops) <= MOST_LINES else loops[:: -(-len(loops) // MOST_LINES)]
 

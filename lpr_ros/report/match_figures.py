@@ -27,10 +27,11 @@ def distance_matrix_figure(result: DriveResult, theme: Theme) -> Figure:
         shown, cmap='cividis_r', vmin=low, vmax=high, origin='lower', extent=edges,
         aspect='auto', interpolation='nearest',
     )  # fmt: skip
-    axes.scatter(
-        [x.query_id for x in result.loops], [x.match_id for x in result.loops], s=26,
-        facecolors='none', edgecolors=theme.loop, linewidths=1.1,
-    )  # fmt: skip
+    queries_closed = [loop.query_id for loop in result.loops]
+    matches_closed = [loop.match_id for loop in result.loops]
+    for colour, width in (('white', 2.8), (theme.loop, 1.3)):  # the halo is seen on any colour
+        axes.scatter(queries_closed, matches_closed, s=34, facecolors='none', edgecolors=colour,
+                     linewidths=width)  # fmt: skip
     axes.set_xlim(edges[:2])
     axes.set_ylim(edges[2:])
     axes.set_xlabel('keyframe')

@@ -82,12 +82,13 @@ def draw_figures(result: DriveResult, judgement: Judgement | None) -> dict[str, 
     drawn = {}
     if result.correction.poses and result.places:
         drawn['drive'] = drive_figure(result, PAGE)
-        drawn['time'] = time_figure(result, PAGE)
+        if result.loops:
+            drawn['time'] = time_figure(result, PAGE)
     if len(result.places) > 1:
         drawn['matrix'] = distance_matrix_figure(result, PAGE)
     if result.loops:
         drawn['pairs'] = pairs_figure(result, PAGE)
-    if judgement is not None:
+    if judgement is not None and (judgement.detections or judgement.errors.loops):
         drawn['truth'] = precision_recall_figure(judgement, PAGE)
     if any(outcome.matches for outcome in result.outcomes):
         drawn['probability'] = probability_figure(result, PAGE)

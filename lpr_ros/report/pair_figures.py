@@ -52,7 +52,7 @@ def draw_pair(
         for points in (match.points, transform_points(loop.T_match_query, query.points))
     ]
     for points, colour, layer in zip(upright, (MATCH_COLOUR, QUERY_COLOUR), (1, 2), strict=True):
-        axes.scatter(*points[:, :2].T, s=1.1, color=colour, alpha=0.5, linewidths=0,
+        axes.scatter(points[:, 0], points[:, 1], s=1.1, color=colour, alpha=0.5, linewidths=0,
                      rasterized=True, zorder=layer)  # fmt: skip
     T = loop.T_match_query
     axes.plot(0.0, 0.0, 'o', color=theme.ink, markersize=5, zorder=4)

@@ -1,6 +1,9 @@
 """The picture to pass on: the drive before and after, one matched pair, the numbers."""
 
-from matplotlib.figure import Figure
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_summary import odometry_poses
@@ -14,9 +17,9 @@ MOST_TILES = 6
 
 
 def summary_picture(result: DriveResult, judgement: Judgement | None, theme: Theme) -> Figure:
-    """Draw name and numbers above, the drive before and after and the best pair below."""
+    """Draw name and numbers above, the drive before and after and a pair of scans below."""
     figure = new_figure(theme, 12.0, 5.4)
-    head, body = figure.subfigures(2, 1, height_ratios=(1.0, 3.6))
+    head, body = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.0, 3.6))[:, 0]
     head.set_facecolor('none')
     body.set_facecolor('none')
     _draw_head(head, result, judgement, theme)
@@ -28,15 +31,15 @@ def summary_picture(result: DriveResult, judgement: Judgement | None, theme: The
         axes.set_ylim(_limits(panels, 'y'))
     panels[1].set_ylabel('')
     if result.loops:
-        best = max(result.loops, key=lambda loop: loop.overlap)
-        draw_pair(panels[2], result, best, theme)
+        ranked = sorted(result.loops, key=lambda loop: loop.overlap)
+        draw_pair(panels[2], result, ranked[len(ranked) // 2], theme)  # typical, not the best
         panels[2].set_title('A loop closure: two scans, one place', loc='left',
                             color=theme.ink, fontsize=FONT_SIZE + 1.5, pad=8)  # fmt: skip
     return figure
 
 
 def _draw_head(
-    head: Figure, result: DriveResult, judgement: Judgement | None, theme: Theme
+    head: SubFigure, result: DriveResult, judgement: Judgement | None, theme: Theme
 ) -> None:
     axes = head.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axis_off()
@@ -48,7 +51,7 @@ def _draw_head(
         axes.text(x, 0.08, tile.label, fontsize=FONT_SIZE, color=theme.muted, va='center')
 
 
-def _limits(panels: list, axis: str) -> tuple[float, float]:  # type: ignore[type-arg]
+def _limits(panels: Sequence[Axes], axis: str) -> tuple[float, float]:
     """Return the limits that both drives fit in."""
     found = [getattr(axes, f'get_{axis}lim')() for axes in panels[:2]]
     return min(low for low, _ in found), max(high for _, high in found)

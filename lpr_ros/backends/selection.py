@@ -1,0 +1,70 @@
+"""The adapters a node uses, by name."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rclpy.node import Node
+
+from lpr_ros.backends.base import Adapter
+from lpr_ros.backends.lio_sam import LioSam, LioSamConfig
+from lpr_ros.backends.pose_graph_tools import PoseGraphTools, PoseGraphToolsConfig
+from lpr_ros.backends.rtabmap import Rtabmap, RtabmapConfig
+from lpr_ros.backends.swarm_slam import SwarmSlam, SwarmSlamConfig
+from lpr_ros.core.config import Config
+from lpr_ros.core.errors import BackendError, LprError
+from lpr_ros.core.records import Keyframe, LoopClosure, Place
+
+ADAPTERS: dict[str, Callable[[Node, Any], Adapter]] = {
+    'lio_sam': LioSam,
+    'pose_graph_tools': PoseGraphTools,
+    'rtabmap': Rtabmap,
+    'swarm_slam': SwarmSlam,
+}
+
+
+@dataclass(frozen=True)
+class AdaptersConfig(Config):
+    """The settings of every adapter, used or not."""
+
+    lio_sam: LioSamConfig = field(default_factory=LioSamConfig)
+    pose_graph_tools: PoseGraphToolsConfig = field(default_factory=PoseGraphToolsConfig)
+    rtabmap: RtabmapConfig = field(default_factory=RtabmapConfig)
+    swarm_slam: SwarmSlamConfig = field(default_factory=SwarmSlamConfig)
+
+
+class Backends:
+    """The chosen adapters; `missing` says of each that cannot be used why."""
+
+    def __init__(self, node: Node, names: Iterable[str], config: AdaptersConfig):
+        self._node = node
+        self._adapters: dict[str, Adapter] = {}
+        self.missing: dict[str, str] = {}
+        for name in dict.fromkeys(names):
+            try:
+                self._adapters[name] = ADAPTERS[name](node, getattr(config, name))
+            except BackendError as error:
+                self.missing[name] = str(error)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adapters in use."""
+        return tuple(self._adapters)
+
+    def publish(
+        self, loop: LoopClosure, query: Keyframe | Place, match: Keyframe | Place
+    ) -> None:
+        """Hand a loop to every back-end; one that cannot take it is named in a warning."""
+        for name, adapter in self._adapters.items():
+            try:
+                adapter.publish(loop, query, match)
+            except LprError as error:
+                self._node.get_logger().warning(
+                    f'{name} did not get the loop {loop.query_id} to {loop.match_id}: {error}'
+                )
+
+    def close(self) -> None:
+        """Take everything off the node."""
+        for adapter in self._adapters.values():
+            adapter.close()
+        self._adapters = {}

@@ -1,0 +1,117 @@
+"""The loop closer in a process of its own, for who must not wait while it works.
+
+The registration libraries hold the lock of the interpreter while they compute, 0.5 s at a time:
+in a thread they would stop description and every callback of a node. And what they do to the
+process, such as ending it, they do to this one only.
+"""
+
+from multiprocessing.connection import Connection
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from lpr_ros.core.errors import VerificationError
+from lpr_ros.core.loop_closer import LoopCloser, Verdict
+from lpr_ros.core.pairwise import PairwiseConfig
+from lpr_ros.core.recogniser import Sighting
+from lpr_ros.core.verification import VerificationConfig
+
+NICENESS = 5  # where cores are short, describing the next scan comes first
+
+
+class CloserProcess:
+    """A LoopCloser elsewhere. `close` is for one thread; the rest may be called by any."""
+
+    def __init__(self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int):
+        self.configure(verification, pairwise, verified)
+        self._lock = threading.Lock()  # over the life of the process
+        self._stopped = False
+        self._start()
+
+    def configure(
+        self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int
+    ) -> None:
+        """Take new settings from the next sighting on; what was found so far stays."""
+        self._settings = (verification, pairwise, verified)
+
+    def close(self, sighting: Sighting) -> Verdict:
+        """Verify the candidates; VerificationError where the process failed and began anew."""
+        try:
+            self._connection.send((self._settings, sighting))
+            answer = self._connection.recv()
+        except (EOFError, OSError) as error:
+            status = self._process.wait()
+            self._connection.close()
+            self._start()
+            raise VerificationError(
+                f'keyframe {sighting.keyframe.id}: verification ended with status {status}; its '
+                'candidates are lost, a new process takes the next ones'
+            ) from error
+        if isinstance(answer, Verdict):
+            return answer
+        raise VerificationError(f'keyframe {sighting.keyframe.id}: {answer}')
+
+    @property
+    def pid(self) -> int:
+        """Id of the process that verifies now."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """End the process at once, also in the middle of a verification."""
+        with self._lock:
+            self._stopped = True
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> None:
+        """Begin a process, unless they were ended."""
+        with self._lock:
+            if self._stopped:
+                return
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, '-m', __name__, str(theirs.fileno())],
+                    env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+            self._connection: Connection[Any, Any] = Connection(ours.detach())
+
+
+def serve(connection: 'Connection[Any, Any]') -> None:
+    """Answer sightings until the other side is gone."""
+    closer: LoopCloser | None = None
+    known = None
+    while True:
+        try:
+            settings, sighting = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if closer is None:
+                closer = LoopCloser(*settings)
+            elif settings != known:
+                closer.configure(*settings)
+            known = settings
+            answer: Verdict | str = closer.close(sighting)
+        except Exception as error:  # it is the other side that counts and reports it
+            answer = f'{type(error).__name__}: {error}'
+        connection.send(answer)
+
+
+def main() -> None:
+    """Run as the child: the number of the inherited socket is the only argument."""
+    # Ctrl-C reaches the whole group; the parent decides when this ends, by closing the socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.nice(NICENESS)
+    serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == '__main__':
+    main()

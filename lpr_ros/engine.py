@@ -1,0 +1,242 @@
+"""Everything that a configured lpr_node has and an unconfigured one has not."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+import time
+import traceback
+
+from nav_msgs.msg import Odometry
+import numpy as np
+from rclpy.node import Node
+from rclpy.subscription import Subscription
+from sensor_msgs.msg import PointCloud2
+import torch
+
+from lpr_ros.backends.selection import Backends
+from lpr_ros.cloud_messages import scan_from_message
+from lpr_ros.core.closer_process import CloserProcess
+from lpr_ros.core.database import PlaceDatabase
+from lpr_ros.core.errors import CheckpointError, MapError, ScanError
+from lpr_ros.core.loop_closer import Verdict
+from lpr_ros.core.model.describer import Describer
+from lpr_ros.core.pipeline import Pipeline, new_database
+from lpr_ros.core.pointcloud2 import stamp_ns
+from lpr_ros.core.recogniser import Sighting
+from lpr_ros.core.records import Scan
+from lpr_ros.core.resources import default_weights, find_resource
+from lpr_ros.detector import Detector, kind_of
+from lpr_ros.extrinsic import Extrinsic, tf_lookup
+from lpr_ros.node_config import NodeConfig
+from lpr_ros.odometry_buffer import OdometryBuffer
+from lpr_ros.outputs import Outputs
+from lpr_ros.pose_messages import pose_from_message
+from lpr_ros.safe_describer import SafeDescriber
+from lpr_ros.statistics import Statistics
+
+DEFAULT_FRAME = 'odom'  # of keyframes, until odometry says its own
+WARN_EVERY_S = 5.0
+
+
+class Engine:
+    """Weights, places, workers and topics; made whole or not at all."""
+
+    def __init__(self, node: Node, config: NodeConfig, statistics: Statistics):
+        self._node, self._config, self._statistics = node, config, statistics
+        self._log = node.get_logger()
+        self._warned_s: dict[str, float] = {}
+        self._body_frame = ''
+        self._frame = DEFAULT_FRAME
+        self._subscriptions: list[Subscription] = []
+        torch.set_num_threads(config.threads)
+        self._extrinsic = Extrinsic(config, tf_lookup(node), self._log.warning)
+        weights = weights_path(config.weights)
+        self._describer = SafeDescriber(
+            partial(_load_describer, weights),
+            config.device,
+            fallback=config.device_fallback,
+            warn=self._log.warning,
+        )
+        database = self._read_map() if config.load_map and self._map_exists() else None
+        self._backends = Backends(node, config.backends, config.adapters)
+        for name, reason in self._backends.missing.items():
+            self._log.error(f'back-end {name} gets no loops: {reason}')
+        self._begin(database or new_database(config, self._describer))
+        self._log.info(
+            f'ready: {weights} on {self._describer.device}, '
+            f'{len(self._detector.pipeline.database)} keyframes in the map'
+        )
+
+    def subscribe(self) -> None:
+        """Take scans and odometry."""
+        c, create = self._config, self._node.create_subscription
+        if c.use_odometry:
+            self._subscriptions.append(
+                create(Odometry, 'odometry', self._on_odometry, c.odometry.profile())
+            )
+        on_points = lambda message: self._detector.put(message)  # noqa: E731 - it is replaced
+        self._subscriptions.append(create(PointCloud2, 'points', on_points, c.points.profile()))
+        names = ', '.join(subscription.topic_name for subscription in self._subscriptions)
+        self._log.info(f'listening to {names}')
+
+    def unsubscribe(self) -> None:
+        """Take no more of them, and forget those that wait."""
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        self._subscriptions = []
+        self._detector.pause()
+
+    def reconfigure(self, config: NodeConfig) -> None:
+        """Take changed settings, from the next scan on."""
+        self._config = config
+        self._detector.reconfigure(config)
+
+    def save_map(self) -> str:
+        """Write all places to the file of the parameter; return what was done."""
+        database = self._detector.pipeline.database
+        count = len(database)
+        database.save(self._map_path())
+        return f'{count} keyframes saved to {self._map_path()}'
+
+    def load_map(self) -> str:
+        """Begin anew among the places of the map; return what was done."""
+        database = self._read_map()
+        self._end()
+        self._begin(database)
+        return f'{len(database)} keyframes loaded from {self._map_path()}'
+
+    def reset(self) -> str:
+        """Forget all places and begin anew; return what was done."""
+        count = len(self._detector.pipeline.database)
+        self._end()
+        self._begin(new_database(self._config, self._describer))
+        return f'{count} keyframes forgotten'
+
+    def tick(self, now_ns: int) -> dict[str, object]:
+        """Publish what need not be published at once; return facts for the diagnostics."""
+        self._outputs.publish_path()
+        self._outputs.publish_markers(now_ns)
+        pipeline = self._detector.pipeline
+        return {
+            'device': self._describer.device,
+            'session': pipeline.recogniser.session,
+            'keyframes': len(pipeline.database),
+            'sessions': len(pipeline.database.sessions),
+            'database_mib': f'{pipeline.database.memory_bytes() / 2**20:.1f}',
+            'waiting_keyframes': self._detector.waiting,
+            'backends': ', '.join(self._backends.names),
+        }
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.unsubscribe()
+        self._end()
+        self._backends.close()
+
+    def on_sighting(self, sighting: Sighting) -> None:
+        """Publish a keyframe (first worker)."""
+        self._outputs.publish_sighting(sighting)
+
+    def on_verdict(self, sighting: Sighting, verdict: Verdict) -> None:
+        """Publish the loops of a keyframe (second worker)."""
+        self._outputs.publish_verdict(verdict)
+        place = self._detector.pipeline.database.place
+        for loop in verdict.trusted:
+            self._backends.publish(loop, place(loop.query_id), place(loop.match_id))
+
+    def on_drop(self, kind: str, reason: str) -> None:
+        """Count what is left out; of each kind, warn now and then."""
+        self._statistics.fail(kind, reason)
+        now_s = time.monotonic()
+        if now_s - self._warned_s.get(kind, -WARN_EVERY_S) >= WARN_EVERY_S:
+            self._warned_s[kind] = now_s
+            self._log.warning(f'dropped ({kind}): {reason}')
+
+    def on_fault(self, error: Exception) -> None:
+        """Report an error of ours; the next scan may go well."""
+        self._statistics.count('faults')
+        self._statistics.fail('fault', f'{type(error).__name__}: {error}')
+        self._log.error(''.join(traceback.format_exception(error)))
+
+    def _begin(self, database: PlaceDatabase) -> None:
+        """Start on these places."""
+        c = self._config
+        self._closer = CloserProcess(c.verification, c.pairwise, c.candidates)
+        pipeline = Pipeline(
+            c, self._describer, database=database, closer=self._closer, session=c.session
+        )
+        self._odometry = OdometryBuffer(c.odometry_gap_s)
+        self._outputs = Outputs(self._node, database, self._frame)
+        self._detector = Detector(
+            pipeline, self._read, self, self._statistics, c.waiting_keyframes
+        )
+        self._outputs.publish_path(at_once=True)
+
+    def _end(self) -> None:
+        """Stop the workers and drop the places."""
+        self._odometry.close()
+        self._closer.stop()
+        self._detector.stop()
+        self._detector.pipeline.close()
+        self._outputs.close()
+
+    def _on_odometry(self, message: Odometry) -> None:
+        self._statistics.count('odometry')
+        if message.header.frame_id != self._frame or message.child_frame_id != self._body_frame:
+            self._frame, self._body_frame = message.header.frame_id, message.child_frame_id
+            self._outputs.set_frame(self._frame)
+        try:
+            T_odom_body = pose_from_message(message.pose.pose)
+        except ScanError as error:
+            self.on_drop(kind_of(error), str(error))
+            return
+        if not self._odometry.add(stamp_ns(message.header), T_odom_body):
+            self._statistics.count('dropped.old_odometry')
+
+    def _read(self, message: PointCloud2) -> Scan:
+        """Make the scan of a message, with its pose (first worker)."""
+        scan = scan_from_message(message)
+        if not self._config.use_odometry:
+            return scan
+        T_odom_body = self._odometry.wait_for(scan.stamp_ns, self._config.odometry_wait_s)
+        T_body_sensor = self._extrinsic.T_body_sensor(self._body_frame, message.header.frame_id)
+        return replace(scan, T_odom_sensor=T_odom_body @ T_body_sensor)
+
+    def _map_path(self) -> Path:
+        if not self._config.map_path:
+            raise MapError('the parameter map_path is empty, expected the file of the map')
+        return Path(self._config.map_path).expanduser()
+
+    def _map_exists(self) -> bool:
+        return bool(self._config.map_path) and self._map_path().exists()
+
+    def _read_map(self) -> PlaceDatabase:
+        return PlaceDatabase.load(
+            self._map_path(),
+            self._config.database,
+            fingerprint=self._describer.fingerprint,
+            calibration=self._describer.calibration,
+        )
+
+
+def weights_path(name: str) -> Path:
+    """Return the file of the weights: a path, the name of shipped ones, or the default ones."""
+    if not name:
+        return default_weights()
+    path = Path(name).expanduser()
+    found = path if path.is_file() else find_resource('weights', f'{name}.safetensors')
+    if found is None:
+        raise CheckpointError(f'weights {name!r}: neither a file nor the name of shipped weights')
+    return found
+
+
+def _load_describer(path: Path, device: str) -> Describer:
+    """Load and describe once: the first time takes seconds, as code is compiled."""
+    describer = Describer.load(path, device=device)
+    rng = np.random.default_rng(0)
+    around = rng.uniform(0.0, 2.0 * np.pi, 5000)
+    reach = rng.uniform(5.0, 20.0, 5000)
+    height = rng.uniform(-1.5, 3.0, 5000)
+    points = np.stack([reach * np.cos(around), reach * np.sin(around), height], axis=1)
+    describer.describe(points.astype(np.float32))
+    return describer

@@ -1,0 +1,71 @@
+"""Where the LiDAR sits on the body that odometry follows: a parameter, or tf where it is there."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from rclpy.node import Node
+
+from lpr_ros.core.errors import BackendError, ScanError
+from lpr_ros.core.geometry import pose_from_quaternion
+from lpr_ros.node_config import NodeConfig
+
+Lookup = Callable[[str, str], NDArray[np.float64] | None]  # body, sensor -> T_body_sensor
+
+
+class Extrinsic:
+    """T_body_sensor by the names of the two frames; each pair is asked for once."""
+
+    def __init__(self, config: NodeConfig, lookup: Lookup | None, warn: Callable[[str], None]):
+        if config.extrinsic_source == 'tf' and lookup is None:
+            raise BackendError(
+                "extrinsic_source 'tf': tf2_ros is not installed; expected auto or parameter"
+            )
+        self._source = config.extrinsic_source
+        self._lookup = None if self._source == 'parameter' else lookup
+        self._T_given = pose_from_quaternion(config.extrinsic[:3], config.extrinsic[3:])
+        self._warn = warn
+        self._known: dict[tuple[str, str], NDArray[np.float64]] = {}
+
+    def T_body_sensor(self, body: str, sensor: str) -> NDArray[np.float64]:
+        """Return where the sensor is; ScanError while only tf may tell and does not yet."""
+        if (body, sensor) not in self._known:
+            self._known[body, sensor] = self._find(body, sensor)
+        return self._known[body, sensor]
+
+    def _find(self, body: str, sensor: str) -> NDArray[np.float64]:
+        found = self._lookup(body, sensor) if self._lookup is not None else None
+        if found is not None:
+            return found
+        if self._source == 'tf':
+            raise ScanError('extrinsic', f'expected a transform from {sensor} to {body} on tf')
+        if body != sensor and np.array_equal(self._T_given, np.eye(4)):
+            self._warn(
+                f'scans are in the frame {sensor!r}, odometry is of {body!r}, and nothing says '
+                'where one is on the other: they are taken for the same. Set the parameter '
+                'extrinsic, or have tf publish it'
+            )
+        return self._T_given
+
+
+def tf_lookup(node: Node) -> Lookup | None:
+    """Return a way to ask tf, or None where tf2_ros is not installed."""
+    try:
+        import tf2_ros  # not on the package index: only in a ROS installation
+    except ImportError:
+        return None
+    from rclpy.time import Time
+
+    buffer = tf2_ros.Buffer()
+    listener = tf2_ros.TransformListener(buffer, node)
+
+    def lookup(body: str, sensor: str) -> NDArray[np.float64] | None:
+        assert listener is not None  # it fills the buffer as long as it lives
+        try:
+            found = buffer.lookup_transform(body, sensor, Time()).transform
+        except tf2_ros.TransformException:
+            return None
+        p, q = found.translation, found.rotation
+        return pose_from_quaternion([p.x, p.y, p.z], [q.x, q.y, q.z, q.w])
+
+    return lookup

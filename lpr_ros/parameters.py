@@ -1,0 +1,211 @@
+"""ROS parameters from the nested configuration dataclasses, and back.
+
+A field `window` of a section `support` is the parameter `support.window`, with the default, unit,
+range and description that `option` declares. Nothing is declared a second time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+import math
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
+from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from lpr_ros.core.config import Config, check_value, override, refuse_fixed
+from lpr_ros.core.errors import ConfigError
+
+T = TypeVar('T', bound=Config)
+
+SCALAR_TYPES = {
+    bool: Parameter.Type.BOOL,
+    int: Parameter.Type.INTEGER,
+    float: Parameter.Type.DOUBLE,
+    str: Parameter.Type.STRING,
+}
+ARRAY_TYPES = {
+    bool: Parameter.Type.BOOL_ARRAY,
+    int: Parameter.Type.INTEGER_ARRAY,
+    float: Parameter.Type.DOUBLE_ARRAY,
+    str: Parameter.Type.STRING_ARRAY,
+}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One parameter: its dotted name and all that its field declares."""
+
+    name: str
+    default: Any
+    type: Parameter.Type
+    description: str
+    unit: str
+    low: float
+    high: float
+    choices: tuple[Any, ...]
+    fixed: bool  # read at start only
+
+    @property
+    def is_array(self) -> bool:
+        """Tell whether the value is a list."""
+        return self.type in ARRAY_TYPES.values()
+
+    @property
+    def has_range(self) -> bool:
+        """Tell whether ROS itself can check the range: it knows closed ranges of scalars."""
+        finite = math.isfinite(self.low) and math.isfinite(self.high)
+        return finite and self.type in (Parameter.Type.INTEGER, Parameter.Type.DOUBLE)
+
+    @property
+    def constraints(self) -> str:
+        """Say what the value may be; empty where anything goes."""
+        if self.choices:
+            return 'one of ' + ', '.join(map(str, self.choices))
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return f'{self.low:g} to {self.high:g}'
+        if math.isfinite(self.low):
+            return f'at least {self.low:g}'
+        return f'at most {self.high:g}' if math.isfinite(self.high) else ''
+
+    def check(self, value: Any) -> None:
+        """Raise a ConfigError that names the parameter, the value and what is expected."""
+        as_field = tuple(value) if self.is_array else value
+        check_value(self.name, as_field, {
+            'low': self.low, 'high': self.high, 'choices': self.choices,
+        })  # fmt: skip
+
+    def descriptor(self) -> ParameterDescriptor:
+        """Describe the parameter for `ros2 param describe` and graphical tools."""
+        unit = f' [{self.unit}]' if self.unit else ''
+        descriptor = ParameterDescriptor(
+            type=self.type.value,
+            description=self.description + unit,
+            additional_constraints='; '.join(
+                part for part in (self.constraints, 'read at start only' * self.fixed) if part
+            ),
+        )
+        if self.has_range and self.type is Parameter.Type.INTEGER:
+            low, high = int(self.low), int(self.high)
+            descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
+        elif self.has_range:
+            low, high = float(self.low), float(self.high)
+            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+        return descriptor
+
+
+def leaves(config: Config, prefix: str = '') -> Iterator[Leaf]:
+    """Walk the fields of a configuration, sections in depth; its values are the defaults."""
+    hints = get_type_hints(type(config))
+    for f in fields(config):
+        value, name = getattr(config, f.name), prefix + f.name
+        if isinstance(value, Config):
+            yield from leaves(value, f'{name}.')
+            continue
+        yield Leaf(
+            name,
+            list(value) if isinstance(value, tuple) else value,
+            _ros_type(name, hints[f.name]),
+            f.metadata.get('description', ''),
+            f.metadata.get('unit', ''),
+            f.metadata.get('low', -math.inf),
+            f.metadata.get('high', math.inf),
+            f.metadata.get('choices', ()),
+            f.metadata.get('fixed', False),
+        )
+
+
+class ConfigParameters(Generic[T]):
+    """The parameters of a node that make up one configuration."""
+
+    def __init__(self, node: Node, defaults: T):
+        self._node = node
+        self._defaults = defaults
+        self._leaves = {leaf.name: leaf for leaf in leaves(defaults)}
+        self._on_change: Callable[[T], None] | None = None
+        for leaf in self._leaves.values():
+            _declare(node, leaf)
+
+    def read(self) -> T:
+        """Build the configuration from the parameters as they are."""
+        return self._build({})
+
+    def watch(self, on_change: Callable[[T], None]) -> None:
+        """From now on check every change, refuse that of a fixed one, hand over the rest.
+
+        `on_change` may raise a ConfigError to refuse as well.
+        """
+        self._on_change = on_change
+        self._node.add_on_set_parameters_callback(self._on_set)
+
+    def unwatch(self) -> None:
+        """Take any change again: the next `read` checks it."""
+        if self._on_change is not None:
+            self._node.remove_on_set_parameters_callback(self._on_set)
+            self._on_change = None
+
+    def _build(self, changes: Mapping[str, Any]) -> T:
+        values = {name: self._node.get_parameter(name).value for name in self._leaves}
+        values.update(changes)
+        for name, value in values.items():
+            self._leaves[name].check(value)
+        return override(self._defaults, {name: _plain(v) for name, v in values.items()})
+
+    def _on_set(self, parameters: Iterable[Parameter]) -> SetParametersResult:
+        changes = {p.name: p.value for p in parameters if p.name in self._leaves}
+        if not changes or self._on_change is None:
+            return SetParametersResult(successful=True)
+        try:
+            changed = self._build(changes)
+            refuse_fixed(self.read(), changed)
+            self._on_change(changed)
+        except ConfigError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+
+def markdown_table(config: Config) -> str:
+    """Render the parameters as the table of the documentation."""
+    titles = ('parameter', 'default', 'unit', 'may be', 'live', 'meaning')
+    rows = [f'| {" | ".join(titles)} |', '|---' * len(titles) + '|']
+    for leaf in leaves(config):
+        default = f'`{leaf.default}`' if leaf.default != '' else '(empty)'
+        live = 'no' if leaf.fixed else 'yes'
+        cells = (f'`{leaf.name}`', default, leaf.unit, leaf.constraints, live, leaf.description)
+        rows.append(f'| {" | ".join(cells)} |')
+    return '\n'.join(rows) + '\n'
+
+
+def _declare(node: Node, leaf: Leaf) -> None:
+    """Declare one parameter, with the value given at start if there is one."""
+    # An empty list has no type of its own, ROS takes it for bytes: so its type is declared first.
+    is_empty = leaf.default == []
+    try:
+        node.declare_parameter(
+            leaf.name, leaf.type if is_empty else leaf.default, leaf.descriptor()
+        )
+    except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+        raise ConfigError(f'{leaf.name}: {error}') from error
+    if is_empty and node.get_parameter_or(leaf.name).type_ is Parameter.Type.NOT_SET:
+        node.set_parameters([Parameter(leaf.name, leaf.type, [])])
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as configurations take it: lists for arrays."""
+    return value if isinstance(value, bool | int | float | str) else list(value)
+
+
+def _ros_type(name: str, hint: Any) -> Parameter.Type:
+    if get_origin(hint) is tuple:
+        kinds = {kind for kind in get_args(hint) if kind is not Ellipsis}
+        if len(kinds) == 1 and (kind := kinds.pop()) in ARRAY_TYPES:
+            return ARRAY_TYPES[kind]
+    elif hint in SCALAR_TYPES:
+        return SCALAR_TYPES[hint]
+    raise ConfigError(f'{name}: expected a bool, int, float, str or tuple of one, got {hint}')

@@ -1,0 +1,206 @@
+"""Real nodes for tests: a domain of their own, events to wait for, processes to start and stop.
+
+Tests take the fixture `ros` of conftest.py.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+import fcntl
+import os
+from pathlib import Path
+import queue
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+import pytest
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED_MEMORY_PROFILE = ROOT / 'config' / 'fastdds.xml'
+DOMAINS = range(1, 102)  # higher ones meet the ports the kernel gives to others
+TIMEOUT_S = 20.0
+
+
+@contextmanager
+def own_domain() -> Iterator[int]:
+    """Yield a random domain that no other test on this machine uses at the same time."""
+    for domain in random.SystemRandom().sample(DOMAINS, len(DOMAINS)):
+        with open(Path(tempfile.gettempdir()) / f'lpr_ros_test_domain_{domain}', 'w') as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            yield domain
+            return
+    raise RuntimeError(f'all {len(DOMAINS)} domains are in use')
+
+
+def wait_until(is_true: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:
+    """Return the first value that is true; fail by name when none comes."""
+    end = time.monotonic() + timeout_s
+    while not (value := is_true()):
+        assert time.monotonic() < end, f'{what}: not within {timeout_s} s'
+        time.sleep(0.01)
+    return value
+
+
+class Inbox:
+    """The messages of one topic, in order of arrival."""
+
+    def __init__(self, topic: str):
+        self.topic = topic
+        self._messages: queue.Queue = queue.Queue()
+
+    def put(self, message: Any) -> None:
+        self._messages.put(message)
+
+    def take(self, timeout_s: float = TIMEOUT_S) -> Any:
+        """Return the next message, or fail."""
+        try:
+            return self._messages.get(timeout=timeout_s)
+        except queue.Empty:
+            raise AssertionError(f'{self.topic}: no message within {timeout_s} s') from None
+
+    def take_until(self, is_it: Callable[[Any], bool], timeout_s: float = TIMEOUT_S) -> Any:
+        """Return the first message that is the one, leaving out those before it."""
+        end = time.monotonic() + timeout_s
+        while True:
+            message = self.take(max(0.0, end - time.monotonic()))
+            if is_it(message):
+                return message
+
+    def drain(self) -> list[Any]:
+        """Return what is there, without waiting."""
+        taken = []
+        while not self._messages.empty():
+            taken.append(self._messages.get())
+        return taken
+
+
+class NodeProcess:
+    """One program in a process of its own; what it prints is kept."""
+
+    def __init__(self, command: list[str], env: dict[str, str], log: Path):
+        self._log = log
+        with log.open('wb') as stream:
+            self.popen = subprocess.Popen(
+                command, env=env, stdout=stream, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, cwd=log.parent, start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors='replace')
+
+    def interrupt(self, sent: signal.Signals = signal.SIGINT) -> None:
+        self.popen.send_signal(sent)
+
+    def wait(self, timeout_s: float = TIMEOUT_S) -> int:
+        """Return the exit status; fail with what was printed when it does not end."""
+        try:
+            return self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise AssertionError(f'did not end within {timeout_s} s:\n{self.output}') from None
+
+    def stop(self) -> None:
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.wait()
+
+
+class Ros:
+    """A context on a domain of its own, spun in the background, and processes beside it."""
+
+    def __init__(self, domain: int, folder: Path, stack: ExitStack):
+        self.folder = folder
+        # The environment has what the wheels' start-up put there: children are not started twice.
+        self.env = os.environ | {
+            'OMP_NUM_THREADS': '1',
+            'PYTHONPATH': os.pathsep.join(
+                [str(ROOT), str(ROOT / 'training'), str(ROOT / 'test')]
+            ),
+            'PYTHONUNBUFFERED': '1',
+            'ROS_LOG_DIR': str(folder / 'log'),
+        }
+        self._stack = stack
+        self.context = rclpy.Context()
+        rclpy.init(args=[], context=self.context, domain_id=domain)
+        self.executor = SingleThreadedExecutor(context=self.context)
+        self._thread = threading.Thread(target=self._spin, daemon=True)
+        stack.callback(self._shut_down)
+        self._thread.start()
+        self._count = 0
+
+    def node(self, name: str = '', kind: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """Return a spinning node; `kind` is its class, which takes options of rclpy's Node."""
+        self._count += 1
+        if kind is None:
+            made = rclpy.create_node(
+                name or f'tester_{self._count}', context=self.context, **options
+            )
+        else:
+            made = kind(context=self.context, **options)
+        self.executor.add_node(made)
+        self._stack.callback(made.destroy_node)
+        return made
+
+    def listen(self, node: Any, kind: Any, topic: str, qos: Any = 10) -> Inbox:
+        """Subscribe and collect."""
+        inbox = Inbox(topic)
+        node.create_subscription(kind, topic, inbox.put, qos)
+        return inbox
+
+    def matched(self, publisher: Any, count: int = 1) -> None:
+        """Wait until so many listen."""
+        wait_until(
+            lambda: publisher.get_subscription_count() >= count, f'{publisher.topic_name}: matched'
+        )
+
+    def start(self, *command: str, env: dict[str, str] | None = None) -> NodeProcess:
+        """Start a Python program, such as '-m', 'lpr_ros.player', and its arguments."""
+        self._count += 1
+        log = self.folder / f'process_{self._count}.txt'
+        process = NodeProcess([sys.executable, *command], self.env | (env or {}), log)
+        self._stack.callback(process.stop)
+        return process
+
+    def call(self, node: Any, kind: Any, service: str, request: Any = None) -> Any:
+        """Call a service and return the answer."""
+        client = node.create_client(kind, service)
+        assert client.wait_for_service(TIMEOUT_S), f'no service {service}'
+        future = client.call_async(request or kind.Request())
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        assert done.wait(TIMEOUT_S), f'{service}: no answer within {TIMEOUT_S} s'
+        node.destroy_client(client)
+        return future.result()
+
+    def _spin(self) -> None:
+        with suppress(ExternalShutdownException):
+            self.executor.spin()
+
+    def _shut_down(self) -> None:
+        self.executor.shutdown()
+        self.context.try_shutdown()
+        self._thread.join(TIMEOUT_S)
+
+
+@contextmanager
+def ros_session(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ros]:
+    """Yield real DDS on a domain of its own; nothing leaves the loopback interface."""
+    if os.environ.get('ROS_DISTRO') == 'humble':
+        monkeypatch.setenv('ROS_LOCALHOST_ONLY', '1')
+    else:
+        monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
+    monkeypatch.setenv('FASTRTPS_DEFAULT_PROFILES_FILE', str(SHARED_MEMORY_PROFILE))
+    with own_domain() as domain, ExitStack() as stack:
+        monkeypatch.setenv('ROS_DOMAIN_ID', str(domain))
+        yield Ros(domain, folder, stack)

@@ -1,0 +1,268 @@
+"""lpr_node as a robot meets it: a process of its own, real messages, things that go wrong."""
+
+import signal
+
+from builtin_interfaces.msg import Time
+from node_rig import Rig, cloud_of, ends_of, odometry_of, sessions_of, start_node
+import numpy as np
+import pytest
+from ros_processes import ros_session, wait_until
+from rosgraph_msgs.msg import Clock
+from std_msgs.msg import Float64MultiArray
+from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step
+
+from lpr_ros.pose_messages import pose_from_message
+
+
+def stamp_of(message):
+    return message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
+
+
+LAP = range(STEPS_PER_LAP)
+AGAIN = range(STEPS_PER_LAP, STEPS_PER_LAP + 8)
+
+
+@pytest.fixture(scope='module')
+def running(tmp_path_factory):
+    """One node for many tests, as starting one takes seconds."""
+    folder = tmp_path_factory.mktemp('node')
+    with pytest.MonkeyPatch.context() as patch, ros_session(folder, patch) as session:
+        rig = Rig(
+            session,
+            autostart=True,
+            backends='[lio_sam]',
+            map_path=folder / 'places.map',
+            odometry_wait_s=0.3,
+        )
+        rig.wait_active()
+        yield rig
+
+
+@pytest.fixture
+def rig(running):
+    running.reset()
+    return running
+
+
+@pytest.fixture
+def patient(running):
+    """Let scans wait for odometry as long as a test may take."""
+    assert running.set('odometry_wait_s', 20.0) == (True, '')
+    yield
+    assert running.set('odometry_wait_s', 0.3) == (True, '')
+
+
+def test_second_lap_is_recognised_with_the_right_pose(rig):
+    lio_sam = rig.ros.listen(rig.node, Float64MultiArray, 'lio_loop/loop_closure_detection')
+    rig.drive(LAP)
+    assert not rig.loops.drain()
+    table = None
+    for index in AGAIN:
+        table = rig.take(step(index))
+    assert table.layout.dim[1].label == 'query_id,match_id,distance,probability'
+    rows = np.reshape(table.data, (table.layout.dim[0].size, 4))
+    assert rows[0][:2].tolist() == [AGAIN[-1], AGAIN[-1] - STEPS_PER_LAP]
+    assert rows[0][2] == pytest.approx(0.0, abs=1e-5)
+    for _ in range(2):
+        loop = rig.loops.take()
+        query, match = ends_of(loop)
+        assert query - match == STEPS_PER_LAP
+        assert np.allclose(pose_from_message(loop.pose.pose), np.eye(4), atol=0.05)
+        covariance = np.reshape(loop.pose.covariance, (6, 6))
+        assert (np.linalg.eigvalsh(covariance) > 0.0).all()
+        assert stamp_of(loop) == step(query).stamp_ns
+    times = lio_sam.take().data
+    assert times[0] - times[1] == pytest.approx(STEPS_PER_LAP * STEP_NS / 1e9, abs=1e-5)
+
+
+def test_keyframes_lie_where_odometry_has_them(rig):
+    rig.drive(range(4))
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 4)
+    assert path.header.frame_id == 'odom'
+    for index, pose in enumerate(path.poses):
+        assert np.allclose(pose_from_message(pose.pose), step(index).T_odom_sensor, atol=1e-9)
+    markers = rig.markers.take_until(lambda message: len(message.markers[0].points) == 4)
+    assert [m.ns for m in markers.markers] == ['keyframes', 'accepted', 'rejected']
+
+
+def test_pose_is_interpolated_between_odometry(rig):
+    before, here, after = step(0), step(1), step(2)
+    rig.odometry.publish(odometry_of(before))
+    rig.odometry.publish(odometry_of(after))
+    rig.points.publish(cloud_of(here))
+    rig.candidates.take()
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 1)
+    middle = (before.T_odom_sensor[:3, 3] + after.T_odom_sensor[:3, 3]) / 2.0
+    assert np.allclose(pose_from_message(path.poses[0].pose)[:3, 3], middle, atol=1e-9)
+
+
+def test_late_odometry_is_waited_for(rig, patient):
+    before = int(rig.status()['scans'])
+    rig.points.publish(cloud_of(step(0)))
+    rig.status_with('scans', before + 1)
+    assert not rig.candidates.drain()
+    rig.odometry.publish(odometry_of(step(0)))
+    rig.candidates.take()
+
+
+def test_scan_without_odometry_is_dropped_and_the_next_one_taken(rig):
+    before = int(rig.status().get('dropped.no_odometry', 0))
+    rig.points.publish(cloud_of(step(0)))
+    status = rig.status_with('dropped.no_odometry', before + 1)
+    assert 'odometry is not there' in status['last_error']
+    rig.take(step(1))
+
+
+def test_time_that_jumps_back_begins_a_session(rig):
+    rig.drive(range(10, 14))
+    rig.drive(range(4))
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 8)
+    assert sessions_of(path) == ['robot'] * 4 + ['robot (2)'] * 4
+
+
+def test_malformed_clouds_among_good_ones(rig):
+    def without_z(cloud):
+        cloud.fields = [f for f in cloud.fields if f.name != 'z']
+
+    def short(cloud):
+        cloud.data = cloud.data[:100]
+
+    def empty(cloud):
+        cloud.width, cloud.row_step, cloud.data = 0, 0, b''
+
+    def not_finite(cloud):
+        cloud.data = np.full(len(cloud.data) // 4, np.nan, np.float32).tobytes()
+
+    before = int(rig.status().get('dropped.cloud', 0))
+    for index, spoil in enumerate((without_z, short, empty, not_finite)):
+        bad = cloud_of(step(2 * index))
+        spoil(bad)
+        rig.odometry.publish(odometry_of(step(2 * index)))
+        rig.points.publish(bad)
+        rig.status_with('dropped.cloud', before + index + 1)
+        rig.take(step(2 * index + 1))
+    assert rig.process.popen.poll() is None
+
+
+def test_newest_scan_wins_and_every_scan_is_accounted_for(rig, patient):
+    before = rig.status()
+    for index in range(3):  # the first waits for its odometry, the last replaces the second
+        rig.points.publish(cloud_of(step(index)))
+        rig.status_with('scans', int(before['scans']) + index + 1)
+    rig.odometry.publish(odometry_of(step(0)))
+    rig.odometry.publish(odometry_of(step(2)))
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 2)
+    assert [stamp_of(pose) for pose in path.poses] == [step(0).stamp_ns, step(2).stamp_ns]
+    status = rig.status()
+    kinds = ('dropped.newer_scan', 'dropped.no_odometry', 'dropped.cloud', 'dropped.stamp')
+    ends = sum(int(status.get(kind, 0)) for kind in ('described', 'passed', *kinds))
+    assert int(status['scans']) == ends
+
+
+def test_settings_change_with_the_next_scan(rig):
+    rig.drive(LAP)
+    rig.drive(AGAIN)
+    assert rig.take(step(AGAIN[-1] + 1)).layout.dim[0].size > 3
+    assert rig.set('database.top_k', 3) == (True, '')
+    assert rig.take(step(AGAIN[-1] + 2)).layout.dim[0].size == 3
+    assert rig.set('database.top_k', 10) == (True, '')
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'reason'),
+    [
+        ('database.top_k', 0, 'top_k'),
+        ('device', 'cuda', 'cannot be changed'),
+        ('weights', 'other', 'cannot be changed'),
+        ('support.min_support', 5, 'more than window'),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(rig, name, value, reason):
+    done, said = rig.set(name, value)
+    assert not done
+    assert reason in said
+
+
+def test_map_is_saved_and_loaded_and_a_new_session_finds_itself_in_it(rig):
+    rig.drive(LAP)
+    saved = rig.trigger('save_map')
+    assert saved.success, saved.message
+    rig.reset()
+    loaded = rig.trigger('load_map')
+    assert loaded.success, loaded.message
+    assert f'{STEPS_PER_LAP} keyframes' in loaded.message
+    later = START_NS + 10**15
+    for index in range(5, 11):
+        rig.take(step(index, start_ns=later))
+    query, match = ends_of(rig.loops.take())
+    assert query - STEPS_PER_LAP + 5 == match  # as step 5 was the first of the second run
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == STEPS_PER_LAP + 6)
+    assert sessions_of(path)[-1] != sessions_of(path)[0]
+
+
+def test_map_that_is_not_there_is_refused_by_name(rig):
+    path = rig.weights / 'places.map'  # below a file there can be none
+    assert rig.set('map_path', str(path)) == (True, '')
+    for name in ('save_map', 'load_map'):
+        answer = rig.trigger(name)
+        assert not answer.success
+        assert str(path) in answer.message
+    rig.set('map_path', str(rig.ros.folder / 'places.map'))
+
+
+def test_diagnostics_tell_rates_times_and_size(rig):
+    rig.drive(range(3))
+    status = rig.status_with('described', 3)
+    for key in ('device', 'keyframes', 'scans_per_s', 'keyframe_mean_ms', 'keyframe_p95_ms',
+                'stage.describe_mean_ms', 'database_mib', 'last_error'):
+        assert key in status
+    assert status['state'] == 'active'
+    assert status['keyframes'] == '3'
+    assert status['backends'] == 'lio_sam'
+
+
+def test_lifecycle_with_simulated_time_from_configure_to_the_end(ros):
+    rig = Rig(ros, use_sim_time=True)
+    assert rig.state == 'unconfigured'
+    assert not rig.trigger('save_map').success
+    assert rig.set('weights', '/nowhere/other.safetensors')[0]
+    assert not rig.change_state('configure')
+    assert rig.state == 'unconfigured'
+    assert '/nowhere/other.safetensors' in rig.process.output
+    assert rig.set('weights', str(rig.weights))[0]
+    assert rig.change_state('configure')
+    assert rig.points.get_subscription_count() == 0
+    assert rig.change_state('activate')
+    rig.wait_active()
+    clock = rig.node.create_publisher(Clock, '/clock', 10)
+    wait_until(clock.get_subscription_count, 'subscription to the clock')
+    clock.publish(Clock(clock=Time(sec=1234)))
+    rig.diagnostics.take_until(lambda message: message.header.stamp.sec == 1234)
+    rig.drive(range(2))
+    assert rig.change_state('deactivate')
+    wait_until(lambda: not rig.points.get_subscription_count(), 'no subscription')
+    assert rig.change_state('activate')
+    rig.wait_active()
+    rig.drive(range(2, 4))
+    assert rig.status()['keyframes'] == '4'
+    assert rig.change_state('deactivate')
+    assert rig.change_state('cleanup')
+    assert rig.state == 'unconfigured'
+    assert rig.change_state('configure')
+    rig.process.interrupt(signal.SIGTERM)
+    assert rig.process.wait() == 0
+    assert 'Traceback' not in rig.process.output
+
+
+def test_interrupt_during_work_twice(ros):
+    rig = Rig(ros, autostart=True)
+    bad = start_node(ros, {'weights': '/nowhere/other.safetensors', 'autostart': True})
+    rig.wait_active()
+    rig.drive(LAP)
+    rig.drive(AGAIN)
+    rig.process.interrupt()
+    rig.process.interrupt()
+    assert rig.process.wait() == 0
+    assert 'Traceback' not in rig.process.output
+    assert bad.wait(90.0) == 1
+    assert '/nowhere/other.safetensors' in bad.output

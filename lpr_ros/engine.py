@@ -170,7 +170,7 @@ class Engine:
         self._detector = Detector(
             pipeline, self._read, self, self._statistics, c.waiting_keyframes
         )
-        self._outputs.publish_path(at_once=True)
+        self._outputs.publish_path()
 
     def _end(self) -> None:
         """Stop the workers and drop the places."""

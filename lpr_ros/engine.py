@@ -58,7 +58,7 @@ class Engine:
             warn=self._log.warning,
         )
         database = self._read_map() if config.load_map and self._map_exists() else None
-        self._backends = Backends(node, config.backends, config.adapters)
+        self._backends = Backends(node, config.backends, config.adapters, self.on_drop)
         for name, reason in self._backends.missing.items():
             self._log.error(f'back-end {name} gets no loops: {reason}')
         self._begin(database or new_database(config, self._describer))
@@ -142,7 +142,8 @@ class Engine:
         self._outputs.publish_verdict(verdict)
         place = self._detector.pipeline.database.place
         for loop in verdict.trusted:
-            self._backends.publish(loop, place(loop.query_id), place(loop.match_id))
+            ends = place(loop.query_id), place(loop.match_id)
+            self._backends.publish(loop, *ends, self._extrinsic.newest)
 
     def on_drop(self, kind: str, reason: str) -> None:
         """Count what is left out; of each kind, warn now and then."""

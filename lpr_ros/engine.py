@@ -1,10 +1,12 @@
 """Everything that a configured lpr_node has and an unconfigured one has not."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 import time
 import traceback
+from typing import Any
 
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -48,6 +50,7 @@ class Engine:
         self._body_frame = ''
         self._frame = DEFAULT_FRAME
         self._subscriptions: list[Subscription] = []
+        self._scan_number: int | None = None  # of the last one, by its publisher
         torch.set_num_threads(config.threads)
         self._extrinsic = Extrinsic(config, tf_lookup(node), self._log.warning)
         weights = weights_path(config.weights)
@@ -74,8 +77,10 @@ class Engine:
             self._subscriptions.append(
                 create(Odometry, 'odometry', self._on_odometry, c.odometry.profile())
             )
-        on_points = lambda message: self._detector.put(message)  # noqa: E731 - it is replaced
-        self._subscriptions.append(create(PointCloud2, 'points', on_points, c.points.profile()))
+        self._scan_number = None
+        self._subscriptions.append(
+            create(PointCloud2, 'points', self._on_points, c.points.profile())
+        )
         names = ', '.join(subscription.topic_name for subscription in self._subscriptions)
         self._log.info(f'listening to {names}')
 
@@ -148,6 +153,8 @@ class Engine:
     def on_drop(self, kind: str, reason: str) -> None:
         """Count what is left out; of each kind, warn now and then."""
         self._statistics.fail(kind, reason)
+        if self._is_ending():
+            return
         now_s = time.monotonic()
         if now_s - self._warned_s.get(kind, -WARN_EVERY_S) >= WARN_EVERY_S:
             self._warned_s[kind] = now_s
@@ -155,6 +162,8 @@ class Engine:
 
     def on_fault(self, error: Exception) -> None:
         """Report an error of ours; the next scan may go well."""
+        if self._is_ending():
+            return  # what the worker was using is gone
         self._statistics.count('faults')
         self._statistics.fail('fault', f'{type(error).__name__}: {error}')
         self._log.error(''.join(traceback.format_exception(error)))
@@ -162,6 +171,7 @@ class Engine:
     def _begin(self, database: PlaceDatabase) -> None:
         """Start on these places."""
         c = self._config
+        self._stopping = False
         self._closer = CloserProcess(c.verification, c.pairwise, c.candidates)
         pipeline = Pipeline(
             c, self._describer, database=database, closer=self._closer, session=c.session
@@ -173,13 +183,32 @@ class Engine:
         )
         self._outputs.publish_path()
 
+    def _is_ending(self) -> bool:
+        """Tell whether the workers are being stopped, by us or by a signal."""
+        return self._stopping or not self._node.context.ok()
+
     def _end(self) -> None:
         """Stop the workers and drop the places."""
+        self._stopping = True
         self._odometry.close()
         self._closer.stop()
         self._detector.stop()
         self._detector.pipeline.close()
         self._outputs.close()
+
+    def _on_points(self, message: PointCloud2, info: Mapping[str, Any]) -> None:
+        self._count_missed(info.get('publication_sequence_number'))  # Humble has none
+        self._detector.put(message)
+
+    def _count_missed(self, number: int | None) -> None:
+        """Count scans lost on the way, or replaced by newer ones while they waited for us."""
+        last, self._scan_number = self._scan_number, number
+        # Several publishers count on their own, and one that begins anew from 1.
+        if (
+            last is not None and number is not None and number > last + 1
+            and self._node.count_publishers('points') == 1
+        ):  # fmt: skip
+            self._statistics.count('dropped.before_us', number - last - 1)
 
     def _on_odometry(self, message: Odometry) -> None:
         self._statistics.count('odometry')

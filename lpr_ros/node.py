@@ -143,7 +143,7 @@ def make_node() -> LprNode:
     node = LprNode()
     try:
         node.start()
-    except LprError:
+    except BaseException:
         node.destroy_node()
         raise
     return node

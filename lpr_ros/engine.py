@@ -19,7 +19,7 @@ from lpr_ros.backends.selection import Backends
 from lpr_ros.cloud_messages import scan_from_message
 from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.errors import CheckpointError, MapError, ScanError
+from lpr_ros.core.errors import CheckpointError, ScanError
 from lpr_ros.core.loop_closer import Verdict
 from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.pipeline import Pipeline, new_database
@@ -29,6 +29,7 @@ from lpr_ros.core.records import Scan
 from lpr_ros.core.resources import default_weights, find_resource
 from lpr_ros.detector import Detector, kind_of
 from lpr_ros.extrinsic import Extrinsic, tf_lookup
+from lpr_ros.map_folder import MapFolder
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.odometry_buffer import OdometryBuffer
 from lpr_ros.outputs import Outputs
@@ -60,11 +61,17 @@ class Engine:
             fallback=config.device_fallback,
             warn=self._log.warning,
         )
-        database = self._read_map() if config.load_map and self._map_exists() else None
+        self._maps = MapFolder(config.map_path)
+        has_map = bool(config.map_path) and self._maps.file(config.map_path).exists()
+        # First what may fail: an engine is made whole or not at all.
+        database = (
+            self._read_map() if config.load_map and has_map
+            else new_database(config, self._describer)
+        )  # fmt: skip
         self._backends = Backends(node, config.backends, config.adapters, self.on_drop)
         for name, reason in self._backends.missing.items():
             self._log.error(f'back-end {name} gets no loops: {reason}')
-        self._begin(database or new_database(config, self._describer))
+        self._begin(database)
         self._log.info(
             f'ready: {weights} on {self._describer.device}, '
             f'{len(self._detector.pipeline.database)} keyframes in the map'
@@ -93,6 +100,8 @@ class Engine:
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Take changed settings, from the next scan on."""
+        if config.map_path:
+            self._maps.file(config.map_path)
         self._config = config
         self._detector.reconfigure(config)
 
@@ -100,15 +109,16 @@ class Engine:
         """Write all places to the file of the parameter; return what was done."""
         database = self._detector.pipeline.database
         count = len(database)
-        database.save(self._map_path())
-        return f'{count} keyframes saved to {self._map_path()}'
+        path = self._maps.file_to_write(self._config.map_path)
+        database.save(path)
+        return f'{count} keyframes saved to {path}'
 
     def load_map(self) -> str:
         """Begin anew among the places of the map; return what was done."""
         database = self._read_map()
         self._end()
         self._begin(database)
-        return f'{len(database)} keyframes loaded from {self._map_path()}'
+        return f'{len(database)} keyframes loaded from {self._config.map_path}'
 
     def reset(self) -> str:
         """Forget all places and begin anew; return what was done."""
@@ -232,17 +242,9 @@ class Engine:
         T_body_sensor = self._extrinsic.T_body_sensor(self._body_frame, message.header.frame_id)
         return replace(scan, T_odom_sensor=T_odom_body @ T_body_sensor)
 
-    def _map_path(self) -> Path:
-        if not self._config.map_path:
-            raise MapError('the parameter map_path is empty, expected the file of the map')
-        return Path(self._config.map_path).expanduser()
-
-    def _map_exists(self) -> bool:
-        return bool(self._config.map_path) and self._map_path().exists()
-
     def _read_map(self) -> PlaceDatabase:
         return PlaceDatabase.load(
-            self._map_path(),
+            self._maps.file(self._config.map_path),
             self._config.database,
             fingerprint=self._describer.fingerprint,
             calibration=self._describer.calibration,

@@ -225,6 +225,23 @@ def test_map_that_is_not_there_is_refused_by_name(rig):
     rig.set('map_path', str(rig.ros.folder / 'places.map'))
 
 
+def test_map_stays_in_its_folder_and_replaces_maps_only(rig):
+    folder = rig.ros.folder
+    for path in ('/etc/places.map', str(folder / '..' / 'places.map')):
+        done, said = rig.set('map_path', path)
+        assert not done
+        assert f'outside {folder}' in said
+    text = rig.weights.read_bytes()
+    assert rig.set('map_path', str(rig.weights)) == (True, '')
+    assert 'is not a map' in rig.trigger('save_map').message
+    assert rig.weights.read_bytes() == text
+    absent = folder / 'absent' / 'places.map'
+    assert rig.set('map_path', str(absent)) == (True, '')
+    assert not rig.trigger('save_map').success
+    assert not absent.parent.exists()
+    assert rig.set('map_path', str(folder / 'places.map')) == (True, '')
+
+
 def test_diagnostics_tell_rates_times_and_size(rig):
     rig.drive(range(3))
     status = rig.status_with('described', 3)

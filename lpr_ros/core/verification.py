@@ -25,6 +25,7 @@ from lpr_ros.core.registration import (
     refine,
     register_globally,
 )
+from lpr_ros.core.tangent import propagate
 
 STRATEGIES = ('none', 'gicp', 'full')
 HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -53,7 +54,10 @@ class VerificationConfig(Config):
     fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
     farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
     covariance_scale: float = option(
-        10.0, 'by which the covariance of the refinement is too small', low=0.0
+        8.0, 'by which the covariance of the refinement is too small', low=0.0
+    )
+    tilt_scale: float = option(
+        4.0, 'by which it is too small for roll and pitch besides: few beams bind them', low=0.0
     )
     least_sigma_m: float = option(0.002, 'no position is better', unit='m', low=1e-6)
     least_sigma_deg: float = option(0.005, 'no angle is better', unit='deg', low=1e-6)
@@ -202,8 +206,9 @@ def honest_covariance(found: Refinement, config: VerificationConfig) -> NDArray[
     # A direction that no surface binds has no information: leave it wide, not infinite.
     values, vectors = np.linalg.eigh(found.information)
     variance = scale / np.maximum(values, 1e-6)
-    covariance: NDArray[np.float64] = (vectors * variance) @ vectors.T + floor
-    return covariance
+    stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])
+    covariance = propagate(stretch, (vectors * variance) @ vectors.T)
+    return covariance + floor
 
 
 def odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] | None:

@@ -219,7 +219,7 @@ def test_pickle_with_code_is_refused_and_not_run(tmp_path, monkeypatch):
     torch.save({'pooling.p': Exploit()}, 'torch.pth')
     (tmp_path / 'plain.pth').write_bytes(pickle.dumps(Exploit()))
     for name in ('torch.pth', 'plain.pth'):
-        with pytest.raises(CheckpointError, match=rf'{name}: not a plain torch state dict'):
+        with pytest.raises(CheckpointError, match=rf'{name}: not a plain torch file'):
             read_foreign_tensors(tmp_path / name)
     assert not (tmp_path / 'exploited').exists()
 

@@ -3,7 +3,6 @@ import pytest
 from recordings import SHARED_DATA, assert_same_places, make_scans
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.npz_file import NpzFile
 from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import Subset, iterate_places
 from lpr_training.datasets.kitti import KittiDataset, write_kitti
@@ -161,7 +160,7 @@ def test_packed_scans_round_to_centimetres_and_runs_follow_each_other(tmp_path):
     dataset = ScansDataset(tmp_path)
     assert [len(dataset[i].points) for i in range(3)] == [3, 5, 4]
     assert dataset.runs == ('a', 'a', 'b')
-    raw = NpzFile(tmp_path / 'scans_a.npz', ())['points_cm'][3:]
+    raw = np.load(tmp_path / 'scans_a.npz')['points_cm'][3:]
     np.testing.assert_allclose(dataset[1].points, raw / 100.0, atol=1e-5)
     with pytest.raises(DatasetError, match=r'expected .*scans_c.npz, found scans_a.npz'):
         ScansDataset(tmp_path, runs=['c'])

@@ -46,7 +46,7 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, call, nested):
     if nested:
         value = {0: {'positives': np.array([value], dtype=object)}}
     path = dump(tmp_path / 'a.pickle', value)
-    with pytest.raises(DatasetError, match=r'a.pickle: refused: expected only builtin containers'):
+    with pytest.raises(DatasetError, match=r'a.pickle: .* expected only builtin containers'):
         read_pickle(path)
     assert victim.exists()
 
@@ -56,7 +56,7 @@ def test_classes_of_other_projects_are_refused_by_name(tmp_path):
     with pytest.raises(DatasetError, match=r'got pathlib'):
         read_pickle(path)
     (tmp_path / 'b.pickle').write_bytes(b'cut short')
-    with pytest.raises(DatasetError, match=r'b.pickle: refused'):
+    with pytest.raises(DatasetError, match=r'b.pickle: expected a pickle'):
         read_pickle(tmp_path / 'b.pickle')
 
 

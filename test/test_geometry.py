@@ -108,7 +108,7 @@ def test_kitti_poses_round_trip(tmp_path):
     [
         (read_tum, '# head\n1 0 0 0 0 0 0 1\n2 0 0 0 0 0 1\n', 'line 3: expected 8 values'),
         (read_tum, '1 0 0 0 0 0 0 1\n2 nan 0 0 0 0 0 1\n', 'line 2: expected finite'),
-        (read_tum, 'now 0 0 0 0 0 0 1\n', "line 1: expected a stamp in seconds, got 'now'"),
+        (read_tum, 'now 0 0 0 0 0 0 1\n', "line 1: expected a time, got 'now'"),
         (read_tum, '1 0 0 0 0 0 0 0\n', 'line 1: the quaternion is zero'),
         (read_tum, '# nothing\n', 'found none'),
         (read_kitti_poses, '1 0 0 0 0 1 0 0 0 0 1 0\n1 2 3\n', 'line 2: expected 12 values'),

@@ -117,6 +117,30 @@ def test_large_scores_do_not_overflow(features):
     assert head(features, COUNTS).isfinite().all()
 
 
+@pytest.mark.parametrize('gradient', ['svdpi', 'exact'])
+@pytest.mark.parametrize('shrinkage', [True, False])
+@pytest.mark.parametrize('training', [True, False])
+def test_whitened_head_stays_finite_under_extreme_features(gradient, shrinkage, training):
+    """One voxel, equal voxels, nothing but zeros, huge and tiny numbers, of half precision."""
+    clouds = {
+        'one voxel each': (torch.randn(2, WIDTH), [1, 1]),
+        'equal voxels': (torch.randn(1, WIDTH).expand(9, WIDTH).clone(), [5, 4]),
+        'zero': (torch.zeros(9, WIDTH), [5, 4]),
+        'usual': (torch.randn(9, WIDTH), [5, 4]),
+        'half precision': (torch.randn(9, WIDTH).half().float(), [5, 4]),
+    }
+    for name, (cloud, counts) in clouds.items():
+        for scale in (1e-44, 1e-30, 1.0, 1e18, 1e30):
+            head = build('whitened', gradient=gradient, shrinkage=shrinkage).train(training)
+            features = (cloud * scale).requires_grad_()
+            descriptors = head(features, counts)
+            assert descriptors.isfinite().all(), (name, scale)
+            descriptors.sum().backward()
+            assert features.grad.isfinite().all(), (name, scale)
+            for parameter in head.parameters():
+                assert parameter.grad.isfinite().all(), (name, scale)
+
+
 @pytest.mark.parametrize(('exponent', 'sigma'), [(0.5, 5**0.5), (1.0, 5.0)])
 def test_whitened_descriptor_is_row_major_z_over_sigma(exponent, sigma, features):
     head = build('whitened', sigma_exponent=exponent)

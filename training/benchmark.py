@@ -1,4 +1,4 @@
-"""Measure speed and accuracy, each figure beside what it is compared with, in one run.
+"""Measure speed, accuracy and robustness, each figure beside what it is compared with.
 
     python training/benchmark.py descriptor --json descriptor.json
     python training/benchmark.py training --json training.json
@@ -7,8 +7,9 @@
     python training/benchmark.py registration --json registration.json
     python training/benchmark.py node --json node.json
     python training/benchmark.py loops --json loops.json
+    python training/benchmark.py fuzz --inputs 100000 --json fuzz.json
 
-Nothing else should run on the machine meanwhile.
+Nothing else should run on the machine meanwhile, but for `fuzz`, which measures no time.
 """
 
 import argparse
@@ -80,6 +81,11 @@ def build_parser() -> argparse.ArgumentParser:
         '--data', type=Path, default=SHARED_DATA, help='folder with scans_balm.npz'
     )
     loops.set_defaults(run=_loops)
+    fuzz = commands.add_parser('fuzz', help='damaged inputs to every reader of outside data')
+    fuzz.add_argument('--inputs', type=int, default=100_000, help='in all')
+    fuzz.add_argument('--seed', type=int, default=0, help='which inputs')
+    fuzz.add_argument('--targets', nargs='+', default=[], help="such as map 'bag ros1' (all)")
+    fuzz.set_defaults(run=_fuzz)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
     return parser
@@ -134,6 +140,13 @@ def _loops(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = loops.run(args.weights, args.data, drives=args.drives, peers=args.peers)
     return result, loops.table(result)
+
+
+def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import fuzz
+
+    result = fuzz.run(args.inputs, args.seed, args.targets)
+    return result, fuzz.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

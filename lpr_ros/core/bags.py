@@ -12,7 +12,7 @@ from typing import Any
 from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
-from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.errors import DatasetError, reason
 
 OnBad = Callable[[DatasetError], None]
 NS_PER_S = 1_000_000_000
@@ -66,10 +66,14 @@ class Bag:
         try:
             self._reader = AnyReader(list(self.paths), default_typestore=_standard_types())
             self._reader.open()
+            self.topics = [
+                Topic(name, str(info.msgtype), int(info.msgcount))
+                for name, info in sorted(self._reader.topics.items())
+            ]
         except Exception as error:  # a damaged file makes the parsers raise anything
             raise DatasetError(
                 f'{self.label}: expected a rosbag2 folder, an .mcap, .db3 or ROS 1 .bag file: '
-                f'{error or type(error).__name__}'
+                f'{reason(error)}'
             ) from error
 
     def __enter__(self) -> 'Bag':
@@ -86,14 +90,6 @@ class Bag:
     def close(self) -> None:
         """Close the files."""
         self._reader.close()
-
-    @property
-    def topics(self) -> list[Topic]:
-        """List the topics by name."""
-        return [
-            Topic(name, str(info.msgtype), int(info.msgcount))
-            for name, info in sorted(self._reader.topics.items())
-        ]
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -139,8 +135,7 @@ class Bag:
             except Exception as error:  # as above
                 read = ' and '.join(f'message {n} of {t}' for t, n in counts.items())
                 raise DatasetError(
-                    f'{self.label}: cannot be read beyond {read}: '
-                    f'{error or type(error).__name__}'
+                    f'{self.label}: cannot be read beyond {read}: {reason(error)}'
                 ) from error
             topic = connection.topic
             yield RawMessage(topic, counts[topic], log_ns, connection.msgtype, data)
@@ -171,7 +166,8 @@ class Bag:
 
     def _not_a(self, raw: RawMessage, error: Exception) -> DatasetError:
         return DatasetError(
-            f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: {error}'
+            f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: '
+            f'{reason(error)}'
         )
 
     def _header_stamp_ns(self, data: bytes) -> int:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from lpr_ros.core.errors import ConfigError
+from lpr_ros.core.errors import ConfigError, reason, shown
 
 T = TypeVar('T', bound='Config')
 
@@ -59,13 +59,13 @@ class Config:
     def from_dict(cls: type[T], data: Mapping[str, Any], where: str = '') -> T:
         """Build from a plain mapping; unknown keys and wrong types raise ConfigError."""
         if not isinstance(data, Mapping):
-            raise ConfigError(f'{where or cls.__name__}: expected a mapping, got {data!r}')
+            raise ConfigError(f'{where or cls.__name__}: expected a mapping, got {shown(data)}')
         hints = get_type_hints(cls)
         known = [f.name for f in fields(cls)]
         unknown = sorted(set(map(str, data)) - set(known))
         if unknown:
             raise ConfigError(
-                f'{where or cls.__name__}: unknown key {unknown[0]!r}; known keys: {known}'
+                f'{where or cls.__name__}: unknown key {shown(unknown[0])}; known keys: {known}'
             )
         values = {
             name: _convert(value, hints[name], f'{where}.{name}' if where else name)
@@ -77,9 +77,11 @@ class Config:
     def from_yaml(cls: type[T], path: Path) -> T:
         """Read a YAML file into this configuration."""
         try:
-            data = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            data = _parse(Path(path).read_text(encoding='utf-8'))
+        except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f'{path}: cannot be read as YAML: {error}') from error
+        except ConfigError as error:
+            raise ConfigError(f'{path}: {error}') from error
         try:
             return cls.from_dict({} if data is None else data)
         except ConfigError as error:
@@ -128,10 +130,17 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
         if not (key and equals):
             raise ConfigError(f'expected KEY=VALUE, got {text!r}')
         try:
-            assignments[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f'{text!r}: the value cannot be read as YAML: {error}') from error
+            assignments[key] = _parse(value)
+        except ConfigError as error:
+            raise ConfigError(f'{shown(text)}: the value {error}') from error
     return assignments
+
+
+def _parse(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except Exception as error:  # not YAMLError alone: dates, long numbers and nesting raise others
+        raise ConfigError(f'cannot be read as YAML: {reason(error)}') from error
 
 
 def _plain(value: Any) -> Any:
@@ -160,16 +169,16 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return float(value)
     if hint is Any or (type(value) is hint):
         return value
-    raise ConfigError(f'{where}: expected {getattr(hint, "__name__", hint)}, got {value!r}')
+    raise ConfigError(f'{where}: expected {getattr(hint, "__name__", hint)}, got {shown(value)}')
 
 
 def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f'{where}: expected a list, got {value!r}')
+        raise ConfigError(f'{where}: expected a list, got {shown(value)}')
     if len(args) == 2 and args[1] is Ellipsis:
         args = (args[0],) * len(value)
     if len(value) != len(args):
-        raise ConfigError(f'{where}: expected {len(args)} values, got {value!r}')
+        raise ConfigError(f'{where}: expected {len(args)} values, got {shown(value)}')
     return tuple(
         _convert(v, hint, f'{where}[{i}]')
         for i, (v, hint) in enumerate(zip(value, args, strict=True))
@@ -182,8 +191,9 @@ def check_value(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
         return
     for scalar in value if isinstance(value, tuple) else (value,):
         if metadata['choices'] and scalar not in metadata['choices']:
-            raise ConfigError(f'{where}: {scalar!r} is not one of {list(metadata["choices"])}')
+            known = list(metadata['choices'])
+            raise ConfigError(f'{where}: {shown(scalar)} is not one of {known}')
         if isinstance(scalar, int | float) and not isinstance(scalar, bool):
             low, high = metadata['low'], metadata['high']
             if not low <= scalar <= high:  # also false for NaN
-                raise ConfigError(f'{where}: {scalar!r} is not within [{low}, {high}]')
+                raise ConfigError(f'{where}: {shown(scalar)} is not within [{low}, {high}]')

@@ -155,8 +155,11 @@ class PlaceDatabase:
         with MapReader(Path(path), fingerprint) as reader:
             header = reader.header
             database = cls(config, header.dim, fingerprint=fingerprint, calibration=calibration)
-            for batch in reader.batches():
-                database._extend(batch, list(header.sessions))
+            try:
+                for batch in reader.batches():
+                    database._extend(batch, list(header.sessions))
+            except DatabaseError as error:
+                raise MapError(f'{path}: {error}') from error
         database._index.build_if_due()
         return database
 

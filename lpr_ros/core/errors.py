@@ -1,8 +1,37 @@
 """What can go wrong, as types. Every message holds the bad value and the expected one."""
 
+import reprlib
+from typing import Any
+
+LONGEST_MESSAGE = 2000  # characters; damaged files have values of megabytes
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 3
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 12
+_SHORT.maxstring = _SHORT.maxother = 200
+
+
+def shown(value: Any) -> str:
+    """Return a bad value for a message; of a large, deep or endless one only the beginning."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError as error:  # an integer of more digits than Python writes out
+        return f'{type(value).__name__} ({error})'
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error says, or what it is called where it says nothing."""
+    return str(error) or type(error).__name__
+
 
 class LprError(Exception):
     """Base of every error this package raises on purpose."""
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        if len(message) <= LONGEST_MESSAGE:
+            return message
+        return f'{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 3 :]}'
 
 
 class ConfigError(LprError, ValueError):

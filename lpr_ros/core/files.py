@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 import shutil
 
-from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.errors import DatasetError, LprError, reason
 
 PARTIAL_SUFFIX = '.partial'
 
@@ -15,6 +15,23 @@ def refuse_existing(path: Path) -> None:
     """Raise rather than write over what a user has."""
     if path.exists():
         raise DatasetError(f'{path} exists already; remove it or choose another place')
+
+
+@contextmanager
+def reading(path: Path, expected: str) -> Iterator[None]:
+    """Turn whatever a parser raises on a damaged file into a DatasetError that names the file."""
+    try:
+        yield
+    except LprError:
+        raise
+    except Exception as error:
+        raise DatasetError(f'{path}: expected {expected}: {reason(error)}') from error
+
+
+def read_text(path: Path, expected: str) -> str:
+    """Read a UTF-8 file; DatasetError where it cannot be read or is not text."""
+    with reading(path, expected):
+        return path.read_text(encoding='utf-8')
 
 
 @contextmanager

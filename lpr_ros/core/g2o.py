@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.files import read_text, whole_file
 from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
 from lpr_ros.core.pose_graph import Edge, is_covariance
 
@@ -48,12 +48,8 @@ def write_g2o(
 
 def read_g2o(path: Path) -> G2oGraph:
     """Read vertices and edges of poses in space; other kinds of lines are left out."""
-    try:
-        lines = path.read_text(encoding='utf-8').splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f'{path}: expected a g2o text file: {error}') from error
     graph = G2oGraph({}, [])
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path, 'a g2o text file').splitlines(), start=1):
         words = line.split()
         if words and words[0] in WORDS:
             try:

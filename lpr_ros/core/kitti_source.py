@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import read_text
 from lpr_ros.core.geometry import invert
 from lpr_ros.core.poses import ns_from_seconds
 from lpr_ros.core.raw_clouds import finite_xyz, read_raw
@@ -96,7 +97,7 @@ def read_calibration(path: Path) -> NDArray[np.float64]:
     if not path.exists():
         logger.warning('%s is absent: the LiDAR is taken to sit in the camera', path)
         return T_CAMERA_LIDAR
-    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), start=1):
+    for number, line in enumerate(read_text(path, 'a calibration').splitlines(), start=1):
         key, _, values = line.partition(':')
         if key.strip() in ('Tr', 'Tr_velo_to_cam'):
             try:
@@ -113,7 +114,7 @@ def read_times(path: Path, count: int) -> NDArray[np.int64]:
     """Read the stamps in nanoseconds, one per scan; without the file scans come at 10 Hz."""
     if not path.exists():
         return np.arange(count, dtype=np.int64) * SCAN_PERIOD_NS
-    lines = path.read_text(encoding='utf-8').split()
+    lines = read_text(path, 'times in seconds').split()
     if len(lines) != count:
         raise DatasetError(f'{path}: expected {count} times, got {len(lines)}')
     try:

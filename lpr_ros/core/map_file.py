@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.cloud_store import BYTES_PER_POINT, PackedCloud
-from lpr_ros.core.errors import MapError
+from lpr_ros.core.cloud_store import BYTES_PER_POINT, LARGEST_CELL, PackedCloud
+from lpr_ros.core.errors import MapError, shown
 from lpr_ros.core.files import whole_file
 from lpr_ros.core.place_table import PLACE_ROW
 
@@ -34,6 +34,7 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 LARGEST_HEADER = 64 * 2**20
 BATCH_KEYFRAMES = 512
 CHUNK_BYTES = 2**20
+LARGEST_REACH_M = 1e30  # of a cloud: finite in float32, also squared and summed in float64
 CLOUD_ROW = np.dtype([('points', '<u4'), ('step_m', '<f8')])
 
 
@@ -131,11 +132,34 @@ class MapReader:
             count = min(BATCH_KEYFRAMES, self.header.keyframes - start)
             descriptors = self._array(np.dtype('<f4'), count * self.header.dim)
             places = self._array(PLACE_ROW, count)
+            sizes = self._array(CLOUD_ROW, count)
+            self._check_values(start, descriptors, places, sizes)
             clouds = [
-                PackedCloud(float(row['step_m']), self._cells(int(row['points'])))
-                for row in self._array(CLOUD_ROW, count)
+                PackedCloud(float(row['step_m']), self._cells(int(row['points']))) for row in sizes
             ]
             yield Batch(descriptors.reshape(count, self.header.dim), places, clouds)
+
+    def _check_values(
+        self,
+        first: int,
+        descriptors: NDArray[np.float32],
+        places: NDArray[np.void],
+        sizes: NDArray[np.void],
+    ) -> None:
+        """Refuse what no database writes; a checksum proves only that nothing changed since."""
+        T, steps = places['T_odom_sensor'], sizes['step_m']
+        known = np.isfinite(T).all(axis=(1, 2))
+        right = {
+            'finite descriptors': np.isfinite(descriptors).reshape(len(places), -1).all(axis=1),
+            'known sessions': (places['session'] >= 0)
+            & (places['session'] < len(self.header.sessions)),
+            'a finite distance travelled': np.isfinite(places['travelled_m']),
+            'whole poses or none': known | np.isnan(T).all(axis=(1, 2)),
+            'clouds within reach': (steps >= 0.0) & (steps * LARGEST_CELL < LARGEST_REACH_M),
+        }
+        for what, holds in right.items():
+            if not holds.all():
+                raise self._error(f'keyframe {first + int(np.argmin(holds))}: expected {what}')
 
     def _cells(self, count: int) -> NDArray[np.int16]:
         return self._array(np.dtype('<i2'), 3 * count).reshape(count, 3)
@@ -145,7 +169,8 @@ class MapReader:
 
     def _read(self, size: int) -> bytes:
         try:
-            data = self._stream.read(size)
+            left = os.fstat(self._stream.fileno()).st_size - self._stream.tell()
+            data = self._stream.read(min(size, left))  # a damaged size may ask for anything
         except OSError as error:
             raise self._error(f'cannot be read: {error}') from error
         if len(data) != size:
@@ -165,7 +190,7 @@ class MapReader:
         self._check_digest(hashlib.sha256(prefix + text).digest(), self._read(DIGEST_BYTES))
         try:
             return _parse_header(json.loads(text))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise self._error(f'header {text[:200]!r} is not that of a map: {error!r}') from error
 
     def _check_size_and_digest(self) -> None:
@@ -188,10 +213,14 @@ class MapReader:
 
 
 def _parse_header(data: Mapping[str, Any]) -> Header:
-    return Header(
+    header = Header(
         fingerprint=str(data['fingerprint']),
         dim=int(data['dim']),
         keyframes=int(data['keyframes']),
         sessions=tuple(str(name) for name in data['sessions']),
         points=int(data['points']),
     )
+    sizes = (header.dim, header.keyframes, header.points)
+    if header.dim < 1 or min(sizes) < 0:
+        raise ValueError(f'dim, keyframes and points are {shown(sizes)}')
+    return header

@@ -1,36 +1,72 @@
-"""The arrays of one .npz file, unpacked when first asked for."""
+"""The arrays of one .npz file, unpacked and checked when first asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-import zipfile
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.errors import DatasetError, shown
+from lpr_ros.core.files import reading
+
+
+class Expected(NamedTuple):
+    """What an array has to be; None stands for any length."""
+
+    kinds: str  # of its dtype, as NumPy names them: i, u, f, U
+    shape: tuple[int | None, ...]
+
+    def fits(self, array: NDArray[Any]) -> bool:
+        """Tell whether an array is of this kind and shape; floats have to be finite."""
+        return (
+            array.dtype.kind in self.kinds
+            and array.ndim == len(self.shape)
+            and all(n in (None, m) for n, m in zip(self.shape, array.shape, strict=True))
+            and (array.dtype.kind != 'f' or bool(np.isfinite(array).all()))
+        )
 
 
 class NpzFile:
-    """The arrays of one .npz; each is unpacked once, when first used."""
+    """The arrays of one .npz; each is unpacked and checked once, when first used."""
 
-    def __init__(self, path: Path, expected: Sequence[str]):
+    def __init__(self, path: Path, expected: Mapping[str, Expected]):
         self.path = path
+        self._expected = expected
         self._arrays: dict[str, NDArray[Any]] = {}
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                names = list(file.files)
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise DatasetError(f'{path}: expected an npz file: {error}') from error
+        with reading(path, 'an npz file'), np.load(path, allow_pickle=False) as file:
+            names = list(file.files)
         missing = [name for name in expected if name not in names]
         if missing:
             raise DatasetError(f'{path}: expected arrays {list(expected)}, got {names}')
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._arrays:
-            try:
-                with np.load(self.path, allow_pickle=False) as file:
-                    self._arrays[name] = file[name]
-            except (OSError, ValueError, zipfile.BadZipFile) as error:
-                raise DatasetError(f'{self.path}: array {name!r} is damaged: {error}') from error
+            whole = reading(self.path, f'array {name!r} undamaged')
+            with whole, np.load(self.path, allow_pickle=False) as file:
+                array = np.asarray(file[name])  # bytes, where a member is no array
+            if not self._expected[name].fits(array):
+                raise DatasetError(
+                    f'{self.path}: array {name!r}: expected finite {self._expected[name]}, got '
+                    f'{array.dtype} {array.shape}'
+                )
+            self._arrays[name] = array
         return self._arrays[name]
+
+
+def check_offsets(file: NpzFile, name: str, rows: int, length: int) -> None:
+    """Refuse offsets that do not divide an array of that length into rows."""
+    offsets = file[name]
+    ends = offsets[[0, -1]].tolist() if len(offsets) else []
+    if len(offsets) != rows + 1 or ends != [0, length] or (np.diff(offsets) < 0).any():
+        raise DatasetError(
+            f'{file.path}: array {name!r}: expected {rows + 1} offsets rising from 0 to '
+            f'{length}, got {shown(offsets.tolist())}'
+        )
+
+
+def check_numbers(file: NpzFile, what: str, numbers: NDArray[Any], count: int) -> None:
+    """Refuse numbers of things that are not among so many."""
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
+    if len(wrong):
+        raise DatasetError(f'{file.path}: {what}: expected 0 to {count - 1}, got {wrong[0]}')

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.npz_file import NpzFile
+from lpr_ros.core.npz_file import Expected, NpzFile
 from lpr_ros.core.scan_source import (
     DriveTable,
     ScanSource,
@@ -16,7 +16,12 @@ from lpr_ros.core.scan_source import (
 )
 
 PREFIX = 'scans_'
-ARRAYS = ('points_cm', 'offsets', 'stamps_ns', 'T_odom_sensor')
+ARRAYS = {
+    'points_cm': Expected('i', (None, 3)),
+    'offsets': Expected('iu', (None,)),
+    'stamps_ns': Expected('i', (None,)),
+    'T_odom_sensor': Expected('f', (None, 4, 4)),
+}
 M_PER_CM = np.float32(0.01)
 
 
@@ -27,10 +32,10 @@ class PackedSource(ScanSource):
         self._file = NpzFile(path, ARRAYS)
         stamps, T_odom = self._file['stamps_ns'], self._file['T_odom_sensor']
         count = len(stamps)
-        if T_odom.shape != (count, 4, 4) or self._file['offsets'].shape != (count + 1,):
+        if len(T_odom) != count or len(self._file['offsets']) != count + 1:
             raise DatasetError(
-                f'{path}: expected {count} poses of 4 x 4 and {count + 1} offsets for {count} '
-                f'stamps, got {T_odom.shape} and {self._file["offsets"].shape}'
+                f'{path}: expected {count} poses and {count + 1} offsets for {count} stamps, got '
+                f'{len(T_odom)} and {len(self._file["offsets"])}'
             )
         if poses is not None:
             T_odom = poses_at(read_pose_file(poses, stamps), stamps)
@@ -44,5 +49,11 @@ class PackedSource(ScanSource):
     def points(self, index: int) -> NDArray[np.float32]:
         """Unpack one scan, metres."""
         start, end = self._file['offsets'][index : index + 2]
-        points: NDArray[np.float32] = self._file['points_cm'][start:end] * M_PER_CM
+        centimetres = self._file['points_cm']
+        if not 0 <= start <= end <= len(centimetres):
+            raise DatasetError(
+                f'{self._file.path}: scan {index}: expected a stretch of {len(centimetres)} '
+                f'points, got {start} to {end}'
+            )
+        points: NDArray[np.float32] = centimetres[start:end] * M_PER_CM
         return points

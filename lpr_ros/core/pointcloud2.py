@@ -17,7 +17,10 @@ from lpr_ros.core.errors import CloudError
 FIELD_TYPES = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}
 FIELD_CODES = {name: code for code, name in FIELD_TYPES.items()}
 
-MAX_POINTS = 20_000_000  # fifty times the largest spinning sensor: beyond it the header is damaged
+# Beyond these the header is damaged: fifty times the largest spinning sensor, and a kilobyte for
+# each of its dozen fields.
+MAX_POINTS = 20_000_000
+MAX_POINT_STEP = 12 * 1024
 
 # What drivers call the same thing: Velodyne, Ouster, Hesai / Robosense, Livox.
 INTENSITY_NAMES = ('intensity', 'reflectivity', 'i', 'intensities')
@@ -77,10 +80,12 @@ def structured_view(message: Any) -> NDArray[Any]:
     """Return the points as a structured array (N,), a view of the message where rows allow it."""
     height, width, point_step = int(message.height), int(message.width), int(message.point_step)
     order = '>' if message.is_bigendian else '<'
+    if not 0 < point_step <= MAX_POINT_STEP:
+        raise CloudError(f'expected a point_step of 1 to {MAX_POINT_STEP}, got {point_step}')
     dtype = _point_type(message.fields, point_step, order)
-    if height * width > MAX_POINTS:
+    if height < 1 or width < 1 or height * width > MAX_POINTS:
         raise CloudError(
-            f'expected at most {MAX_POINTS} points, got height {height} x width {width}'
+            f'expected 1 to {MAX_POINTS} points, got height {height} x width {width}'
         )
     # With one row the row step says nothing, and some drivers leave it 0.
     row_step = int(message.row_step) if height > 1 else width * point_step
@@ -148,6 +153,7 @@ def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:
     for name in 'xyz':
         if known[name][0][1:] not in ('f4', 'f8'):
             raise CloudError(f'field {name!r}: expected float32 or float64, got {known[name][0]}')
+    known.pop('xyz', None)  # a driver's own, which the sub-array of that name would meet
     kind, start = known['x']
     size = np.dtype(kind).itemsize
     if [known[n] for n in 'yz'] == [(kind, start + size), (kind, start + 2 * size)]:

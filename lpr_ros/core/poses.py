@@ -1,25 +1,30 @@
 """Pose files: TUM (stamp x y z qx qy qz qw) and KITTI (the first three rows of each matrix)."""
 
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.errors import DatasetError, shown
+from lpr_ros.core.files import read_text, whole_file
 from lpr_ros.core.geometry import Trajectory, pose_from_quaternion, quaternion_from_pose
 
 NS_PER_S = 1_000_000_000
+LATEST_NS = 2**63
 
 
 def exact_ns(text: str, unit_ns: int) -> int:
-    """Turn a decimal time into integer nanoseconds, without the rounding of a float."""
+    """Turn a decimal time of the given unit into integer nanoseconds, not through a float."""
     try:
-        return int((Decimal(text) * unit_ns).to_integral_value())
-    except (InvalidOperation, OverflowError, ValueError) as error:
-        raise DatasetError(f'expected a time, got {text!r}') from error
+        nanoseconds = Decimal(text) * unit_ns
+        is_within = abs(nanoseconds) < LATEST_NS
+    except (ArithmeticError, ValueError) as error:  # InvalidOperation among them
+        raise DatasetError(f'expected a time, got {shown(text)}') from error
+    if not is_within:
+        raise DatasetError(f'expected a time within 292 years of 1970, got {shown(text)}')
+    return int(nanoseconds.to_integral_value())
 
 
 def ns_from_seconds(text: str) -> int:
@@ -47,9 +52,7 @@ def read_tum(path: Path) -> Trajectory:
         try:
             stamps.append(ns_from_seconds(words[0]))
         except DatasetError as error:
-            raise DatasetError(
-                f'{path}, line {line}: expected a stamp in seconds, got {words[0]!r}'
-            ) from error
+            raise DatasetError(f'{path}, line {line}: {error}') from error
         values.append(_numbers(path, line, words[1:]))
         if np.linalg.norm(values[-1][3:]) < 1e-6:
             raise DatasetError(f'{path}, line {line}: the quaternion is zero: {words[4:]}')
@@ -96,11 +99,7 @@ def kitti_pose_line(T: NDArray[np.float64]) -> str:
 
 def _rows(path: Path) -> Iterable[tuple[int, list[str]]]:
     """Yield (line number, words) of every line that holds data."""
-    try:
-        text = path.read_text(encoding='utf-8')
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f'{path}: expected a text file of poses: {error}') from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(read_text(path, 'a text file of poses').splitlines(), start=1):
         words = line.split('#', 1)[0].replace(',', ' ').split()
         if words:
             yield number, words

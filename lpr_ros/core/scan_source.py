@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.bags import OnBad, report
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import read_text
 from lpr_ros.core.geometry import Trajectory
 from lpr_ros.core.poses import read_kitti_poses, read_tum
 from lpr_ros.core.records import Scan
@@ -116,10 +117,7 @@ def unknown_poses(count: int) -> NDArray[np.float64]:
 
 def is_kitti_file(path: Path) -> bool:
     """Tell a KITTI pose file (12 numbers a line) from a TUM file (8)."""
-    try:
-        lines = Path(path).read_text(encoding='utf-8').splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f'{path}: expected a TUM or KITTI pose file: {error}') from error
+    lines = read_text(Path(path), 'a TUM or KITTI pose file').splitlines()
     first = next((line for line in lines if line and line[0] != '#'), '')
     return len(first.replace(',', ' ').split()) == 12
 

@@ -15,6 +15,7 @@ import yaml
 from lpr_ros.core.errors import CheckpointError
 from lpr_ros.core.files import whole_file
 from lpr_ros.core.model.checkpoint import from_model, save_checkpoint
+from lpr_ros.core.model.import_checkpoint import load_plain
 from lpr_training.config import TrainConfig
 from lpr_training.engine import Trainer
 from lpr_training.figures.history import plot_history
@@ -97,7 +98,7 @@ class RunFolder:
         path = self.path / STATE
         if not path.exists():
             raise CheckpointError(f'{path}: nothing to resume; expected the state of a run')
-        state = torch.load(path, map_location='cpu', weights_only=True)
+        state = load_plain(path)
         # Read through the configuration: a key it did not have yet takes its default.
         saved = TrainConfig.from_dict(json.loads(state['config'])).to_dict()
         changed = _differences(saved, self._config.to_dict())

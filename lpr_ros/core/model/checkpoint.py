@@ -10,9 +10,10 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+import torch
 from torch import Tensor
 
-from lpr_ros.core.errors import CheckpointError, ConfigError, LprError
+from lpr_ros.core.errors import CheckpointError, ConfigError, LprError, shown
 from lpr_ros.core.model.config import ModelConfig
 from lpr_ros.core.model.place_model import PlaceModel
 
@@ -32,8 +33,8 @@ class Checkpoint:
 
     def build(self, backend: str = 'auto') -> PlaceModel:
         """Return the model in eval mode; every missing, unknown or misshapen tensor is named."""
-        model = PlaceModel(self.config, backend)
-        expected = model.state_dict()
+        with torch.device('meta'):  # shapes alone: a damaged file may ask for terabytes
+            expected = PlaceModel(self.config, backend).state_dict()
         problems = [f'missing {name}' for name in expected if name not in self.tensors]
         problems += [f'unknown {name}' for name in self.tensors if name not in expected]
         problems += [
@@ -43,6 +44,7 @@ class Checkpoint:
         ]
         if problems:
             raise CheckpointError('weights do not fit their configuration: ' + '; '.join(problems))
+        model = PlaceModel(self.config, backend)
         model.load_state_dict(dict(self.tensors), strict=True)
         return model.eval()
 
@@ -124,8 +126,8 @@ def _check_format(metadata: Mapping[str, str]) -> None:
 def _json(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
     try:
         value = json.loads(metadata[key])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(f'metadata {key!r}: expected JSON, got {error!r}') from error
     if not isinstance(value, dict):
-        raise CheckpointError(f'metadata {key!r}: expected a JSON object, got {value!r}')
+        raise CheckpointError(f'metadata {key!r}: expected a JSON object, got {shown(value)}')
     return value

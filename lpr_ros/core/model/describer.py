@@ -52,10 +52,11 @@ class Describer:
         try:
             known = checkpoint.calibration
             calibration = Calibration.from_dict(known) if known else None
-        except ConfigError as error:
+            model = checkpoint.build(backend)
+        except (ConfigError, CheckpointError) as error:
             raise CheckpointError(f'{path}: {error}') from error
         return cls(
-            checkpoint.build(backend),
+            model,
             fingerprint=checkpoint.fingerprint,
             calibration=calibration,
             **options,

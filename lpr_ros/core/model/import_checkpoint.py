@@ -6,14 +6,13 @@ python -m lpr_ros.core.model.import_checkpoint minkloc3dv2.pth minkloc3dv2.safet
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-import pickle
 import sys
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lpr_ros.core.errors import CheckpointError, LprError
+from lpr_ros.core.errors import CheckpointError, LprError, reason
 from lpr_ros.core.model.checkpoint import Checkpoint, save_checkpoint
 from lpr_ros.core.model.config import PRESETS, ModelConfig
 
@@ -21,14 +20,19 @@ IMPORTABLE = ('minkloc3d', 'minkloc3dv2')
 RENAMED = {'pooling.pooling.p': 'pooling.p'}
 
 
-def read_foreign_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a state dict, or one nested under `model` or `state_dict`; no code is unpickled."""
+def load_plain(path: Path) -> Any:
+    """Read what torch.save wrote, as far as it is tensors and plain values; no code is run."""
     try:
-        blob: Any = torch.load(path, map_location='cpu', weights_only=True)
+        return torch.load(path, map_location='cpu', weights_only=True)
     except FileNotFoundError as error:
-        raise CheckpointError(f'{path}: no such file; expected a .pth file') from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, LookupError) as error:
-        raise CheckpointError(f'{path}: not a plain torch state dict: {error}') from error
+        raise CheckpointError(f'{path}: no such file; expected a torch file') from error
+    except Exception as error:  # a damaged file makes the parsers raise anything
+        raise CheckpointError(f'{path}: not a plain torch file: {reason(error)}') from error
+
+
+def read_foreign_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a state dict, or one nested under `model` or `state_dict`."""
+    blob = load_plain(path)
     for key in ('model', 'state_dict', 'model_state_dict'):
         if isinstance(blob, Mapping) and isinstance(blob.get(key), Mapping):
             blob = blob[key]

@@ -3,6 +3,13 @@
 The regularised covariance is A = a I + b X X', with X the centred matrix and a, b two scalars per
 cloud, so Z = A^(-1/2) X = X (a I + b X'X)^(-1/2): the smaller of C and M is decomposed. Everything
 is float64.
+
+Extreme inputs: Z and, for `svdpi` and `exact`, its gradient are finite for every finite input of
+float16 to float32 and for float64 up to 1e150: one column, equal columns (Z = 0), all zero, any
+rank, any scale. Two things see to it, and neither changes a bit of what is computed at the scales
+of a trained network: a matrix beyond 1 is divided by a power of two s, which leaves Z as it is
+when epsilon becomes epsilon / s^2; and no eigenvalue counts as smaller than the rounding of the
+largest. `eigh` has a finite Z too, but its gradient is not finite where eigenvalues are equal.
 """
 
 from typing import Any
@@ -25,33 +32,48 @@ def whiten(x: Tensor, *, gradient: str = 'svdpi', shrinkage: bool = True) -> Ten
     """
     if gradient not in GRADIENTS:
         raise ValueError(f'gradient {gradient!r} is not one of {list(GRADIENTS)}')
-    centred, a, b = _regularised(x, shrinkage)
+    centred = _centred(x)
+    scale = _scale(centred)
+    centred = centred / scale[:, None, None]
+    a, b = _regularised(centred, shrinkage)
+    epsilon = EPSILON / scale.square()
     if gradient == 'eigh':
-        whitened = _whiten_by_autograd(centred, a, b)
+        whitened = _whiten_by_autograd(centred, a, b, epsilon)
     else:
         iterations = POWER_ITERATIONS if gradient == 'svdpi' else 0
         whitened = _InverseRoot.apply(  # type: ignore[no-untyped-call]
-            centred, a + EPSILON, b, iterations)
+            centred, a + epsilon, b, iterations)
     return whitened.to(x.dtype)
 
 
 def covariances(x: Tensor, *, shrinkage: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return the sample, shrunk and decomposed covariance (B, C, C) of each (B, C, M) matrix."""
-    centred, a, b = _regularised(x, shrinkage)
+    centred = _centred(x)
+    a, b = _regularised(centred, shrinkage)
     outer = centred @ centred.mT
     identity = torch.eye(x.shape[1], dtype=outer.dtype, device=outer.device)
     shrunk = a[:, None, None] * identity + b[:, None, None] * outer
     return outer / x.shape[2], shrunk, shrunk + EPSILON * identity
 
 
-def _regularised(x: Tensor, shrinkage: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the centred matrix X in float64, and a, b of its covariance a I + b X X'."""
+def _centred(x: Tensor) -> Tensor:
+    """Return X in float64, the mean of its columns subtracted."""
     wide = x.to(torch.float64)
-    centred = wide - wide.mean(dim=2, keepdim=True)
+    return wide - wide.mean(dim=2, keepdim=True)
+
+
+def _scale(centred: Tensor) -> Tensor:
+    """Return the power of two above the largest number of each matrix, at least 1, (B,)."""
+    largest = centred.detach().abs().amax((1, 2))
+    return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent).clamp(min=1.0)
+
+
+def _regularised(centred: Tensor, shrinkage: bool) -> tuple[Tensor, Tensor]:
+    """Return a, b of the covariance a I + b X X' of centred matrices X."""
     rho, isotropic = _shrinkage(centred)
     if not shrinkage:
         rho = torch.zeros_like(rho)
-    return centred, rho * isotropic, (1.0 - rho) / x.shape[2]
+    return rho * isotropic, (1.0 - rho) / centred.shape[2]
 
 
 def _shrinkage(centred: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,11 +97,11 @@ def _smaller_gram(x: Tensor) -> Tensor:
     return x @ x.mT if x.shape[1] <= x.shape[2] else x.mT @ x
 
 
-def _whiten_by_autograd(centred: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def _whiten_by_autograd(centred: Tensor, a: Tensor, b: Tensor, epsilon: Tensor) -> Tensor:
     identity = torch.eye(centred.shape[1], dtype=centred.dtype, device=centred.device)
     covariance = a[:, None, None] * identity + b[:, None, None] * (centred @ centred.mT)
     values, vectors = torch.linalg.eigh(covariance)
-    kept = values > EPSILON
+    kept = values > epsilon[:, None]
     roots = torch.where(kept, torch.where(kept, values, 1.0).rsqrt(), 0.0)
     whitened: Tensor = (vectors * roots[:, None]) @ vectors.mT @ centred
     return whitened
@@ -92,7 +114,10 @@ class _InverseRoot(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, a: Tensor, b: Tensor, iterations: int) -> Tensor:
         """Whiten through the eigenvectors of the smaller Gram matrix."""
         values, vectors = torch.linalg.eigh(_smaller_gram(x))
-        spectrum = a[:, None] + b[:, None] * values.clamp(min=0.0)
+        energies = b[:, None] * values.clamp(min=0.0)
+        floor = energies.amax(1) * max(x.shape[1:]) * torch.finfo(x.dtype).eps
+        a = torch.maximum(a, floor)
+        spectrum = a[:, None] + energies
         root = (vectors * spectrum.rsqrt()[:, None]) @ vectors.mT
         is_tall = x.shape[1] > x.shape[2]
         ctx.save_for_backward(x, a, b, values, vectors, spectrum)

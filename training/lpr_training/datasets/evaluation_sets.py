@@ -10,7 +10,14 @@ from scipy.spatial import cKDTree
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_file
-from lpr_ros.core.npz_file import NpzFile
+from lpr_ros.core.npz_file import Expected, NpzFile, check_numbers
+
+ARRAYS = {
+    'runs': Expected('U', (None,)),
+    'database': Expected('i', (None, 2)),
+    'queries': Expected('i', (None, 2)),
+    'true_neighbours': Expected('i', (None, 3)),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +60,12 @@ class EvaluationSets:
     @classmethod
     def load(cls, path: Path) -> 'EvaluationSets':
         """Read what `save` wrote."""
-        names = ('runs', 'database', 'queries', 'true_neighbours')
-        file = NpzFile(Path(path), names)
-        return cls(tuple(map(str, file['runs'])), *(file[name] for name in names[1:]))
+        file = NpzFile(Path(path), ARRAYS)
+        runs, *tables = (file[name] for name in ARRAYS)
+        for name, table in zip(('database', 'queries'), tables, strict=False):
+            check_numbers(file, f'run of {name}', table[:, 0], len(runs))
+        check_numbers(file, 'query of true_neighbours', tables[2][:, 0], len(tables[1]))
+        return cls(tuple(map(str, runs)), *tables)
 
 
 def make_evaluation_sets(

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.npz_file import NpzFile
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.npz_file import Expected, NpzFile
 from lpr_training.datasets.base import COLUMNS, PlaceDataset, PlaceTable
 from lpr_training.datasets.packed import find_npz
 
@@ -18,6 +19,11 @@ PIXEL_M = 0.4
 CENTRE = 75  # the sensor stands in the middle pixel, row 0 is forward, column 0 left
 SCAN_PERIOD_NS = 100_000_000
 PREFIX = 'kitti_bev_'
+SIDE = 2 * CENTRE + 1
+ARRAYS = {
+    'counts': Expected('u', (None, SIDE, SIDE)),
+    'T_world_sensor': Expected('f', (None, 3, 4)),
+}
 
 
 class KittiBevDataset(PlaceDataset):
@@ -27,7 +33,7 @@ class KittiBevDataset(PlaceDataset):
 
     def __init__(self, root: Path, *, sequences: Sequence[str] | None = None):
         self._files = {
-            run: NpzFile(path, ('counts', 'T_world_sensor'))
+            run: NpzFile(path, ARRAYS)
             for run, path in find_npz(root, PREFIX, sequences).items()
         }
         self._first: dict[str, int] = {}
@@ -45,7 +51,13 @@ class KittiBevDataset(PlaceDataset):
     def counts(self, index: int) -> NDArray[np.uint8]:
         """Return the counts of one scan, (151, 151)."""
         run = self.runs[index]
-        return self._files[run]['counts'][index - self._first[run]]
+        file, number = self._files[run], index - self._first[run]
+        if number >= len(file['counts']):
+            raise DatasetError(
+                f'{file.path}: expected counts for {len(file["T_world_sensor"])} poses, got '
+                f'{len(file["counts"])}'
+            )
+        return file['counts'][number]
 
     def points(self, index: int) -> NDArray[np.float32]:
         """Lift one scan: a pixel with count n becomes n points stacked in z."""

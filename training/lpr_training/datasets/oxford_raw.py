@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import CloudError, DatasetError
+from lpr_ros.core.files import reading
 from lpr_ros.core.geometry import (
     Trajectory,
     invert,
@@ -79,10 +80,8 @@ class OxfordRawDataset(PlaceDataset):
     def _extrinsic(self, sensor: str) -> NDArray[np.float64]:
         """Read x y z roll pitch yaw of a sensor on the vehicle."""
         path = self._root / 'extrinsics' / f'{sensor}.txt'
-        try:
+        with reading(path, 'x y z roll pitch yaw'):
             values = np.array(path.read_text(encoding='utf-8').split(), dtype=np.float64)
-        except (OSError, ValueError) as error:
-            raise DatasetError(f'{path}: expected x y z roll pitch yaw: {error}') from error
         if values.shape != (6,):
             raise DatasetError(f'{path}: expected 6 numbers, got {len(values)}')
         return pose_from_euler(values[:3], values[3:])
@@ -140,10 +139,8 @@ class OxfordRawDataset(PlaceDataset):
 
 def read_timestamps(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Read the microseconds and the chunk of each scan."""
-    try:
+    with reading(path, 'lines "microseconds chunk"'):
         table = np.loadtxt(path, dtype=np.int64, ndmin=2)
-    except (OSError, ValueError) as error:
-        raise DatasetError(f'{path}: expected lines "microseconds chunk": {error}') from error
     if table.shape[1] != 2:
         raise DatasetError(f'{path}: expected lines "microseconds chunk", got {table[:1]}')
     return table[:, 0], table[:, 1]

@@ -21,16 +21,16 @@ def read_pcd(path: Path) -> NDArray[np.float32]:
     header, body = _split(path, data)
     try:
         dtype, count = _point_type(header)
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, IndexError, ValueError, TypeError) as error:
         raise DatasetError(
             f'{path}: expected a PCD header with FIELDS, SIZE, TYPE and POINTS, got '
             f'{header}: {error}'
         ) from error
-    missing = [name for name in 'xyz' if name not in (dtype.names or ())]
-    if missing:
-        raise DatasetError(f'{path}: expected fields x, y and z, got {list(dtype.names or ())}')
+    single = [name for name in dtype.names or () if dtype[name].shape == ()]
+    if not {'x', 'y', 'z'} <= set(single):
+        raise DatasetError(f'{path}: expected fields x, y and z, a number each, got {dtype}')
     readers = {'ascii': _ascii, 'binary': _binary, 'binary_compressed': _compressed}
-    storage = header['DATA'][0]
+    storage = ' '.join(header['DATA'])
     if storage not in readers:
         raise DatasetError(f'{path}: expected DATA {list(readers)}, got {storage!r}')
     cloud = readers[storage](path, body, dtype, count)
@@ -72,7 +72,10 @@ def _point_type(header: dict[str, list[str]]) -> tuple[np.dtype[Any], int]:
     # PCL pads with fields all called "_": names must differ in NumPy.
     unique = [name if name != '_' else f'_{i}' for i, name in enumerate(names)]
     dtype = np.dtype(list(zip(unique, formats, strict=True)))
-    return dtype, int(header['POINTS'][0])
+    count = int(header['POINTS'][0])
+    if count < 0:
+        raise ValueError(f'{count} points')
+    return dtype, count
 
 
 def _ascii(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArray[Any]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.files import reading, whole_file
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
+from lpr_training.datasets.raw_clouds import finite_xyz
 from lpr_training.datasets.records import PosedCloud
 from lpr_training.datasets.tables import (
     POSE_COLUMNS,
@@ -55,15 +56,13 @@ class PlacesDataset(PlaceDataset):
     def points(self, index: int) -> NDArray[np.float32]:
         """Read one cloud, metres."""
         path = cloud_path(self._root, self.runs[index], int(self.stamps_ns[index]))
-        try:
+        with reading(path, 'a .npy file'):
             points = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DatasetError(f'{path}: expected a .npy file: {error}') from error
         if points.ndim != 2 or points.shape[1] != 3 or points.dtype != np.float32:
             raise DatasetError(
                 f'{path}: expected float32 (N, 3), got {points.dtype} {points.shape}'
             )
-        return points
+        return finite_xyz(path, points)
 
 
 def cloud_path(root: Path, run: str, stamp_ns: int) -> Path:

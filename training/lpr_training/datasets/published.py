@@ -1,42 +1,78 @@
 """The published pickles of training tuples and evaluation sets, read without running code.
 
-Only builtin containers and NumPy arrays are admitted; any other class is refused by name.
+Only builtin containers and arrays are admitted; any other class is refused by name. Not even NumPy
+is let near them: the state of a pickled dtype can make it take bytes for pointers.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 import io
 from pathlib import Path
 import pickle
+import resource
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import reading
 from lpr_training.datasets.evaluation_sets import EvaluationSets
 from lpr_training.datasets.tuples import Ragged, TrainingTuples
 
-# Old and new NumPy name the same functions differently; a scalar is an array of no dimension.
-_ARRAY_MODULES = ('numpy.core', 'numpy._core')
-ADMITTED = {
-    ('numpy', 'ndarray'),
-    ('numpy', 'dtype'),
-    *((f'{m}.multiarray', name) for m in _ARRAY_MODULES for name in ('_reconstruct', 'scalar')),
-    *((f'{m}.numeric', '_frombuffer') for m in _ARRAY_MODULES),
-    *((module, name) for module in ('builtins', '__builtin__') for name in ('set', 'frozenset')),
-}
+MIB = 2**20
+MEMORY_PER_BYTE = 100  # of a pickle: a list of small integers takes a tenth of that
+
+PLAIN_DTYPES = 'biufUS'  # kinds of numbers and text; an object dtype would hold pointers
 
 
-class RestrictedUnpickler(pickle.Unpickler):
-    """Refuses every global except those that make plain containers and arrays."""
+class _Dtype:
+    """Stands in for numpy.dtype, whose own state may claim anything about memory."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        """Return an admitted global; raise UnpicklingError for any other."""
-        if (module, name) == ('_codecs', 'encode'):  # how Python 2 bytes were written
-            return _latin1_bytes
-        if (module, name) not in ADMITTED:
-            raise pickle.UnpicklingError(
-                f'expected only builtin containers and numpy arrays, got {module}.{name}'
-            )
-        return super().find_class(module, name)
+    def __init__(self, name: str, *_: object):
+        self.name = name
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        order, self.name = str(state[1]), self.name.lstrip('<>|=')
+        self.name = (order if order in '<>' else '|') + self.name
+
+    @property
+    def checked(self) -> np.dtype[Any]:
+        dtype = np.dtype(self.name)
+        if dtype.kind not in PLAIN_DTYPES:
+            raise pickle.UnpicklingError(f'expected numbers or text, got dtype {self.name!r}')
+        return dtype
+
+
+class _Array:
+    """Stands in for numpy.ndarray: its bytes become an array of a dtype that is checked."""
+
+    def __init__(self, *_: object):
+        self._values: NDArray[Any] = np.empty(0)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, is_fortran, data = state
+        self._values = _from_bytes(data, dtype, shape, 'F' if is_fortran else 'C')
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._values, dtype=dtype)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _from_bytes(data: Any, dtype: Any, shape: Any, order: Any = 'C') -> NDArray[Any]:
+    if not isinstance(dtype, _Dtype) or order not in ('C', 'F'):
+        raise pickle.UnpicklingError(f'expected an array, got dtype {dtype!r}, order {order!r}')
+    raw = data.encode('latin1') if isinstance(data, str) else bytes(memoryview(data))
+    return np.frombuffer(raw, dtype=dtype.checked).reshape(shape, order=order)
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+    return _from_bytes(data, dtype, ())[()]
 
 
 def _latin1_bytes(text: str, encoding: str) -> bytes:
@@ -45,15 +81,52 @@ def _latin1_bytes(text: str, encoding: str) -> bytes:
     return text.encode('latin1')
 
 
+# Old and new NumPy name the same functions differently; a scalar is an array of no dimension.
+_ARRAY_MODULES = ('numpy.core', 'numpy._core')
+STAND_INS: dict[tuple[str, str], Any] = {
+    ('numpy', 'ndarray'): _Array,
+    ('numpy', 'dtype'): _Dtype,
+    ('_codecs', 'encode'): _latin1_bytes,  # how Python 2 bytes were written
+    **{(f'{m}.multiarray', '_reconstruct'): _Array for m in _ARRAY_MODULES},
+    **{(f'{m}.multiarray', 'scalar'): _scalar for m in _ARRAY_MODULES},
+    **{(f'{m}.numeric', '_frombuffer'): _from_bytes for m in _ARRAY_MODULES},
+    **{(m, kind.__name__): kind for m in ('builtins', '__builtin__') for kind in (set, frozenset)},
+}
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """Finds no global at all: plain containers, and stand-ins for those of NumPy arrays."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a stand-in; raise UnpicklingError for any other name."""
+        if (module, name) not in STAND_INS:
+            raise pickle.UnpicklingError(
+                f'expected only builtin containers and numpy arrays, got {module}.{name}'
+            )
+        return STAND_INS[module, name]
+
+
 def read_pickle(path: Path) -> Any:
-    """Read a pickle of plain data."""
-    try:
+    """Read a pickle of plain data; arrays come as what `np.asarray` takes."""
+    with reading(path, 'a pickle of plain data'):
         data = Path(path).read_bytes()
-        return RestrictedUnpickler(io.BytesIO(data), encoding='latin1').load()
-    except OSError as error:
-        raise DatasetError(f'{path}: cannot be read: {error.strerror}') from error
-    except Exception as error:  # a damaged pickle raises anything
-        raise DatasetError(f'{path}: refused: {error}') from error
+        with _memory_limit(256 * MIB + MEMORY_PER_BYTE * len(data)):
+            return RestrictedUnpickler(io.BytesIO(data), encoding='latin1').load()
+
+
+@contextmanager
+def _memory_limit(more_bytes: int) -> Iterator[None]:
+    """Let this process grow by so much: one damaged byte can ask a pickle for 64 GB of memo."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path('/proc/self/statm').read_text(encoding='ascii').split()[0])
+    soft = pages * resource.getpagesize() + more_bytes
+    if before[0] != resource.RLIM_INFINITY:
+        soft = min(soft, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def import_training(path: Path) -> TrainingTuples:

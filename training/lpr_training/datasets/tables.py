@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.files import reading, whole_file
 from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
 from lpr_ros.core.poses import exact_ns
 
@@ -21,17 +21,15 @@ class Table:
 
     def __init__(self, path: Path, columns: Sequence[str]):
         self.path = path
-        try:
-            with path.open(newline='', encoding='utf-8-sig') as stream:
-                rows = [
-                    (number, row)
-                    for number, row in enumerate(csv.reader(stream, skipinitialspace=True), 1)
-                    if any(cell.strip() for cell in row)
-                ]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise DatasetError(
-                f'{path}: expected a csv with columns {list(columns)}: {error}'
-            ) from error
+        with (
+            reading(path, f'a csv with columns {list(columns)}'),
+            path.open(newline='', encoding='utf-8-sig') as stream,
+        ):
+            rows = [
+                (number, row)
+                for number, row in enumerate(csv.reader(stream, skipinitialspace=True), 1)
+                if any(cell.strip() for cell in row)
+            ]
         header = [cell.strip() for cell in rows[0][1]] if rows else []
         missing = [name for name in columns if name not in header]
         if missing:
@@ -75,8 +73,10 @@ class Table:
         """Return a column of decimal times of the given unit as integer nanoseconds."""
         stamps = np.empty(len(self), dtype=np.int64)
         for i, cell in enumerate(self.text(column)):
-            self._number(i, column, cell)
-            stamps[i] = exact_ns(cell, unit_ns)
+            try:
+                stamps[i] = exact_ns(cell, unit_ns)
+            except DatasetError as error:
+                raise DatasetError(f'{self._cell(i, column)}: {error}') from error
         return stamps
 
     def _number(self, index: int, column: str, cell: str) -> float:
@@ -86,10 +86,12 @@ class Table:
             value = math.nan
         if not math.isfinite(value):
             raise DatasetError(
-                f'{self.path}, line {self.line(index)}, column {column!r}: '
-                f'expected a finite number, got {cell!r}'
+                f'{self._cell(index, column)}: expected a finite number, got {cell!r}'
             )
         return value
+
+    def _cell(self, index: int, column: str) -> str:
+        return f'{self.path}, line {self.line(index)}, column {column!r}'
 
 
 def read_poses(table: Table) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 
 from lpr_ros.core.files import whole_file
-from lpr_ros.core.npz_file import NpzFile
+from lpr_ros.core.npz_file import Expected, NpzFile, check_numbers, check_offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,13 @@ class TrainingTuples:
     def load(cls, path: Path) -> 'TrainingTuples':
         """Read what `save` wrote."""
         sides, parts = ('positives', 'non_negatives'), ('offsets', 'indices')
-        file = NpzFile(Path(path), [f'{side}_{part}' for side in sides for part in parts])
+        names = [f'{side}_{part}' for side in sides for part in parts]
+        file = NpzFile(Path(path), dict.fromkeys(names, Expected('i', (None,))))
+        count = len(file['positives_offsets']) - 1
+        for side in sides:
+            indices = file[f'{side}_indices']
+            check_offsets(file, f'{side}_offsets', count, len(indices))
+            check_numbers(file, f'{side}_indices', indices, count)
         return cls(*(Ragged(*(file[f'{side}_{part}'] for part in parts)) for side in sides))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import whole_folder
-from lpr_ros.core.poses import seconds_from_ns
+from lpr_ros.core.poses import ns_from_seconds, seconds_from_ns
 from lpr_ros.core.raw_clouds import finite_xyz, read_raw, write_raw
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
 from lpr_training.datasets.pcd import read_pcd, write_pcd
@@ -24,7 +24,6 @@ from lpr_training.datasets.records import PosedCloud
 from lpr_training.datasets.tables import (
     POSE_COLUMNS,
     Table,
-    exact_ns,
     pose_cells,
     read_poses,
     write_table,
@@ -37,7 +36,6 @@ SEQUENCES = tuple(f'{letter}-{number:02d}' for letter in SITES for number in ran
 CLOUDS = 'Clouds_downsampled'
 TABLES = {'v2': 'poses_aligned.csv', 'v3': 'submap_poses.csv'}
 TIME_COLUMNS = {'v2': 'timestamp', 'v3': '%time'}
-NS_PER_S = 1_000_000_000
 
 
 class WildPlacesDataset(PlaceDataset):
@@ -121,7 +119,7 @@ class WildPlacesDataset(PlaceDataset):
 
 def _stamp_ns(where: Path, name: str) -> int:
     try:
-        return exact_ns(name, NS_PER_S)
+        return ns_from_seconds(name)
     except DatasetError as error:
         raise DatasetError(f'{where}: clouds are named by their time: {error}') from error
 

@@ -1,0 +1,58 @@
+"""List what is installed beside this package, as CycloneDX JSON: name, version, licence, source.
+
+    python .ci/sbom.py build/sbom.json
+
+Works offline: everything comes from the metadata of the environment that runs it.
+"""
+
+from collections.abc import Sequence
+from importlib.metadata import Distribution, distributions
+import json
+from pathlib import Path
+import re
+import sys
+from typing import Any
+
+UNKNOWN = 'unknown'
+
+
+def component(dist: Distribution) -> dict[str, Any]:
+    """Describe one installed distribution."""
+    name = re.sub(r'[-_.]+', '-', dist.metadata['Name']).lower()
+    return {
+        'type': 'library',
+        'name': name,
+        'version': dist.version,
+        'purl': f'pkg:pypi/{name}@{dist.version}',
+        'licenses': [{'license': {'name': licence_of(dist)}}],
+    }
+
+
+def licence_of(dist: Distribution) -> str:
+    """Return the licence as a distribution declares it, in any of the three ways there are."""
+    meta = dist.metadata
+    kinds = [c.rpartition(' :: ')[2] for c in meta.get_all('Classifier', [])
+             if c.startswith('License ::')]  # fmt: skip
+    text = (meta.get('License') or '').strip()
+    short = '' if '\n' in text else text  # some give the whole text of it
+    return meta.get('License-Expression') or short or ' or '.join(kinds) or UNKNOWN
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the list, and say which licences there are."""
+    found = {entry['name']: entry for entry in map(component, distributions())}
+    components = [found[name] for name in sorted(found)]
+    target = Path(argv[0])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    bom = {'bomFormat': 'CycloneDX', 'specVersion': '1.5', 'version': 1, 'components': components}
+    target.write_text(json.dumps(bom, indent=1) + '\n', encoding='utf-8')
+    by_licence: dict[str, list[str]] = {}
+    for entry in components:
+        by_licence.setdefault(entry['licenses'][0]['license']['name'], []).append(entry['name'])
+    for licence, names in sorted(by_licence.items()):
+        print(f'{licence}: {", ".join(names)}')
+    return 0
+
+
+if __name__ == '__main__':
+    raise SystemExit(main(sys.argv[1:]))

@@ -184,15 +184,18 @@ def test_standing_still_adds_nothing(scans, describer):
     assert errors == []
 
 
-def test_odometry_that_jumps_makes_no_wrong_loop(scans, describer, simulation):
+def test_odometry_that_jumps_begins_a_new_session_and_loops_are_right(
+    scans, describer, simulation
+):
     T_jump = pose_from_euler([300.0, -80.0, 5.0], [0.0, 0.0, 1.0])
     jumped = [
         replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 20 else s
         for i, s in enumerate(scans[:FIRST])
     ]
     steps, errors = drive(jumped, describer)
-    assert len(steps) == len(jumped)
     assert errors == []
+    sessions = [step.sighting.keyframe.session for step in steps]
+    assert sessions == ['robot'] * 20 + ['robot (2)'] * (FIRST - 20)
     T = simulation.T_world_sensor
     assert_right(loops_of(steps), T, T)
 

@@ -30,6 +30,7 @@ from lpr_ros.core.tangent import propagate
 STRATEGIES = ('none', 'gicp', 'full')
 HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
 ROUGH = 3.0  # a pose not yet refined may be off by this many times more than a refined one
+MISFIT_POWER = 1.5  # of eight drives, the exponent that leaves all covariances about as honest
 UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a heading that may be any
 
 
@@ -202,13 +203,13 @@ def honest_covariance(found: Refinement, config: VerificationConfig) -> NDArray[
     """
     floor_rad = np.radians(config.least_sigma_deg)
     floor = np.diag(np.square([config.least_sigma_m] * 3 + [floor_rad] * 3))
-    scale = config.covariance_scale * found.error_per_inlier**2
+    scale = config.covariance_scale * found.error_per_inlier**MISFIT_POWER
     # A direction that no surface binds has no information: leave it wide, not infinite.
     values, vectors = np.linalg.eigh(found.information)
     variance = scale / np.maximum(values, 1e-6)
     stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])
-    covariance = propagate(stretch, (vectors * variance) @ vectors.T)
-    return covariance + floor
+    covariance: NDArray[np.float64] = propagate(stretch, (vectors * variance) @ vectors.T) + floor
+    return covariance
 
 
 def odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] | None:

@@ -19,6 +19,7 @@ from lpr_ros.core.records import Match, Scan
 from lpr_ros.core.support import Candidate
 from lpr_ros.core.verification import VerificationConfig
 
+FIRST = 50  # scans that contain the first revisit, of 32 to 43, in the opposite direction
 WEIGHTS = Path(__file__).parents[1] / 'weights' / 'kitti_bev.safetensors'
 NS = 10**9
 CONFIG = PipelineConfig(
@@ -145,8 +146,8 @@ def test_a_step_tells_where_its_time_went(driven):
 
 
 def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, describer):
-    """Of each kind one, in the middle of the drive: the loops are those without, to the bit."""
-    middle = scans[60]
+    """Of each kind one, in the middle of a revisit: the loops are those without, to the bit."""
+    middle = scans[36]
     soon = middle.stamp_ns + 1
     T_nan = np.full((4, 4), np.nan)
     T_skewed = 2.0 * np.eye(4)
@@ -161,10 +162,12 @@ def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, describer):
         (replace(middle, stamp_ns=soon, points=middle.points[:, :2]), 'cloud'),
         (replace(middle, stamp_ns=soon, points=holey), 'cloud'),
     ]
-    disturbed = [*scans[:61], *[scan for scan, _ in bad], *scans[61:]]
+    disturbed = [*scans[:37], *[scan for scan, _ in bad], *scans[37:FIRST]]
     steps, errors = drive(disturbed, describer)
     assert [error.kind for error in errors] == [kind for _, kind in bad]
-    assert as_values(loops_of(steps)) == as_values(loops_of(driven))
+    loops = loops_of(steps)
+    assert loops
+    assert as_values(loops) == as_values(loops_of(driven[:FIRST]))
 
 
 def test_a_cloud_out_of_range_is_left_out(scans, describer):
@@ -181,22 +184,25 @@ def test_standing_still_adds_nothing(scans, describer):
     assert errors == []
 
 
-def test_odometry_that_jumps_makes_no_wrong_loop(scans, describer, simulation):
+def test_odometry_that_jumps_begins_a_new_session_and_loops_are_right(
+    scans, describer, simulation
+):
     T_jump = pose_from_euler([300.0, -80.0, 5.0], [0.0, 0.0, 1.0])
     jumped = [
-        replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 60 else s
-        for i, s in enumerate(scans[:100])
+        replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 20 else s
+        for i, s in enumerate(scans[:FIRST])
     ]
     steps, errors = drive(jumped, describer)
-    assert len(steps) == len(jumped)
     assert errors == []
+    sessions = [step.sighting.keyframe.session for step in steps]
+    assert sessions == ['robot'] * 20 + ['robot (2)'] * (FIRST - 20)
     T = simulation.T_world_sensor
     assert_right(loops_of(steps), T, T)
 
 
 def test_a_clock_set_back_begins_a_new_session(scans, describer, simulation):
     """A bag played twice: the second time is another session, found in the first at once."""
-    count = 40
+    count = 20
     steps, errors = drive([*scans[:count], *scans[:count]], describer)
     assert errors == []
     sessions = [step.sighting.keyframe.session for step in steps]
@@ -209,7 +215,7 @@ def test_a_clock_set_back_begins_a_new_session(scans, describer, simulation):
 
 def test_settings_change_live(scans, describer):
     pipeline = Pipeline(CONFIG, describer)
-    feed(pipeline, scans[:60])
+    feed(pipeline, scans[:34])
     one = replace(
         CONFIG,
         database=replace(CONFIG.database, top_k=1),
@@ -217,13 +223,14 @@ def test_settings_change_live(scans, describer):
     )
     pipeline.reconfigure(one)
     assert pipeline.config == one
-    steps, _ = feed(pipeline, scans[60:100])
+    steps, _ = feed(pipeline, scans[34:38])
+    assert any(step.sighting.candidates for step in steps)
     assert all(len(step.sighting.matches) <= 1 for step in steps)
     assert all(step.verdict.verified is None for step in steps)
     pipeline.reconfigure(CONFIG)
-    steps, _ = feed(pipeline, scans[100:])
+    steps, _ = feed(pipeline, scans[38:FIRST])
     pipeline.close()
-    assert max(len(step.sighting.matches) for step in steps) == CONFIG.database.top_k
+    assert max(len(step.sighting.matches) for step in steps) > 1
     assert any(step.verdict.verified is not None for step in steps)
 
 
@@ -238,7 +245,7 @@ def test_what_needs_a_rebuild_cannot_change_live(describer):
 
 def test_a_new_session_is_found_in_an_old_map(scans, describer, simulation, tmp_path):
     first = Pipeline(CONFIG, describer)
-    feed(first, scans[:50])
+    feed(first, scans[:32])
     first.database.save(tmp_path / 'old.map')
     first.close()
     old = PlaceDatabase.load(
@@ -248,12 +255,13 @@ def test_a_new_session_is_found_in_an_old_map(scans, describer, simulation, tmp_
         calibration=describer.calibration,
     )
     T_elsewhere = pose_from_euler([40.0, 7.0, 0.0], [0.0, 0.0, 2.0])
-    again = [replace(s, T_odom_sensor=T_elsewhere @ s.T_odom_sensor) for s in scans[50:]]
+    again = [replace(s, T_odom_sensor=T_elsewhere @ s.T_odom_sensor) for s in scans[32:FIRST]]
     steps, _ = drive(again, describer, database=old)
     assert {step.sighting.keyframe.session for step in steps} == {'robot (2)'}
     T = simulation.T_world_sensor  # ids went on where the map ended, as the scans did
-    loops = [x for x in loops_of(steps) if x.match_id < 50]
-    assert len(loops) >= 5
+    loops = loops_of(steps)
+    assert len(loops) >= 3
+    assert all(loop.match_id < 32 for loop in loops)
     assert_right(loops, T, T)
 
 
@@ -263,12 +271,12 @@ def test_loops_without_odometry(scans, describer, simulation):
         keyframes=KeyframeConfig(distance_m=0.0, interval_s=0.01),
         database=replace(CONFIG.database, exclude_keyframes=20),
     )
-    blind = [replace(scan, T_odom_sensor=None) for scan in scans[:90]]
+    blind = [replace(scan, T_odom_sensor=None) for scan in scans[:FIRST]]
     steps, errors = drive(blind, describer, config)
     assert errors == []
     T = simulation.T_world_sensor
     loops = loops_of(steps)
-    assert len(loops) >= 5
+    assert len(loops) >= 3
     assert_right(loops, T, T)
 
 

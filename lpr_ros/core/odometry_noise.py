@@ -22,7 +22,7 @@ class OdometryNoiseConfig(Config):
     least_m: float = option(0.02, 'however short the way', unit='m', low=1e-6)
     least_deg: float = option(0.05, 'however short the way', unit='deg', low=1e-6)
     jump_m: float = option(
-        20.0, 'a longer step between two keyframes in a row is a jump, not a motion', unit='m',
+        20.0, 'a longer step in a row is a jump, not a motion: a new session begins', unit='m',
         low=0.0,
     )  # fmt: skip
 

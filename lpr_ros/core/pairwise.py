@@ -185,10 +185,7 @@ def cycle_errors(
 
 
 def agrees_with_odometry(entry: PlacedLoop, config: PairwiseConfig) -> bool:
-    """Say whether a loop within a session is where odometry, with its drift, allows it to be.
-
-    A jump is travelled too, and so allows for itself.
-    """
+    """Say whether a loop within a session is where odometry, with its drift, allows it to be."""
     T_match_query = invert(entry.T_match) @ entry.T_query
     motion = motion_between(T_match_query, entry.loop.T_match_query)
     way_m = abs(entry.travelled_query_m - entry.travelled_match_m)

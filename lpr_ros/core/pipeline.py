@@ -72,7 +72,12 @@ class Pipeline:
         self.config = config
         self.database = new_database(config, describer) if database is None else database
         self.recogniser = PlaceRecogniser(
-            config.keyframes, config.support, describer, self.database, session
+            config.keyframes,
+            config.support,
+            describer,
+            self.database,
+            session,
+            config.pairwise.odometry.jump_m,
         )
         if closer is None:
             closer = LoopCloser(config.verification, config.pairwise, config.candidates)
@@ -88,6 +93,7 @@ class Pipeline:
         refuse_fixed(self.config, config)
         self.recogniser.keyframer.config = config.keyframes
         self.recogniser.support.config = config.support
+        self.recogniser.jump_m = config.pairwise.odometry.jump_m
         self.database.config = config.database
         self.closer.configure(config.verification, config.pairwise, config.candidates)
         self.config = config

@@ -17,6 +17,7 @@ PLACE_ROW = np.dtype([
     ('T_odom_sensor', '<f8', (4, 4)),
 ])
 BYTES_PER_PLACE = PLACE_ROW.itemsize + BYTES_PER_ENTRY
+MOST_SKEW = 1e-3  # of a rotation written with few digits
 
 
 class PlaceTable:
@@ -89,4 +90,8 @@ def checked_pose(T_odom_sensor: ArrayLike) -> NDArray[np.float64]:
     T = np.array(T_odom_sensor, dtype=np.float64)
     if T.shape != (4, 4) or not np.isfinite(T).all():
         raise DatabaseError(f'pose {T.tolist()}, expected 4 x 4 finite numbers')
+    R = T[:3, :3]
+    skew = float(np.abs(R @ R.T - np.eye(3)).max())
+    if skew > MOST_SKEW or np.linalg.det(R) < 0.0:
+        raise DatabaseError(f'pose {T.tolist()}, expected a rotation, it is {skew:.3g} off one')
     return T

@@ -4,6 +4,7 @@ It is quick and steady; what is slow and depends on what was found is the loop c
 """
 
 from dataclasses import dataclass, field
+import math
 from typing import Protocol
 
 import numpy as np
@@ -53,8 +54,10 @@ class PlaceRecogniser:
         describer: Describes,
         database: PlaceDatabase,
         session: str,
+        jump_m: float = math.inf,
     ):
         self.database = database
+        self.jump_m = jump_m  # a longer step between two scans begins a new session
         self.keyframer = Keyframer(keyframes)
         self.support = SequenceSupport(support)
         self._describer = describer
@@ -66,12 +69,14 @@ class PlaceRecogniser:
         self.session = free_name(self._name, set(self.database.sessions))
         self.keyframer = Keyframer(self.keyframer.config)
         self._newest_ns: int | None = None
+        self._newest_T: NDArray[np.float64] | None = None
 
     def add(self, scan: Scan) -> Sighting | None:
         """Return what the scan shows if it completes a keyframe; ScanError leaves it out."""
         watch = Stopwatch()
         check_scan(scan)
         self._check_stamp(scan.stamp_ns)
+        self._check_step(scan)
         keyscan = self.keyframer.add(scan)
         if keyscan is None:
             return None
@@ -107,6 +112,16 @@ class PlaceRecogniser:
                 )
             self.start_session()
         self._newest_ns = stamp_ns
+
+    def _check_step(self, scan: Scan) -> None:
+        """Begin a new session where odometry jumps: it no longer tells where the past was."""
+        T, T_before = scan.T_odom_sensor, self._newest_T
+        if T is None:
+            return
+        if T_before is not None and np.linalg.norm(T[:3, 3] - T_before[:3, 3]) > self.jump_m:
+            self.start_session()
+            self._newest_ns = scan.stamp_ns
+        self._newest_T = T
 
 
 def check_scan(scan: Scan) -> None:

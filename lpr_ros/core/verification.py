@@ -25,10 +25,12 @@ from lpr_ros.core.registration import (
     refine,
     register_globally,
 )
+from lpr_ros.core.tangent import propagate
 
 STRATEGIES = ('none', 'gicp', 'full')
 HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
 ROUGH = 3.0  # a pose not yet refined may be off by this many times more than a refined one
+MISFIT_POWER = 1.5  # of eight drives, the exponent that leaves all covariances about as honest
 UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a heading that may be any
 
 
@@ -53,7 +55,10 @@ class VerificationConfig(Config):
     fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
     farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
     covariance_scale: float = option(
-        10.0, 'by which the covariance of the refinement is too small', low=0.0
+        8.0, 'by which the covariance of the refinement is too small', low=0.0
+    )
+    tilt_scale: float = option(
+        4.0, 'by which it is too small for roll and pitch besides: few beams bind them', low=0.0
     )
     least_sigma_m: float = option(0.002, 'no position is better', unit='m', low=1e-6)
     least_sigma_deg: float = option(0.005, 'no angle is better', unit='deg', low=1e-6)
@@ -198,11 +203,12 @@ def honest_covariance(found: Refinement, config: VerificationConfig) -> NDArray[
     """
     floor_rad = np.radians(config.least_sigma_deg)
     floor = np.diag(np.square([config.least_sigma_m] * 3 + [floor_rad] * 3))
-    scale = config.covariance_scale * found.error_per_inlier**2
+    scale = config.covariance_scale * found.error_per_inlier**MISFIT_POWER
     # A direction that no surface binds has no information: leave it wide, not infinite.
     values, vectors = np.linalg.eigh(found.information)
     variance = scale / np.maximum(values, 1e-6)
-    covariance: NDArray[np.float64] = (vectors * variance) @ vectors.T + floor
+    stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])
+    covariance: NDArray[np.float64] = propagate(stretch, (vectors * variance) @ vectors.T) + floor
     return covariance
 
 

@@ -20,7 +20,7 @@ from lpr_training.benchmarks.loop_drives import RecordedDrive, available, drive_
 from lpr_training.benchmarks.loop_figures import loop_figures, trajectory_figures
 from lpr_training.benchmarks.loop_peers import available_peers, peer_figures
 
-EVERY_SCAN = KeyframeConfig(distance_m=0.01)  # drives are recorded at the spacing of keyframes
+EVERY_SCAN = KeyframeConfig(distance_m=0.0, interval_s=1e-6)  # drives are spaced as keyframes are
 GOALS = {
     'precision': '1.00, aliased >= 0.99',
     'recall': '>= 0.85',

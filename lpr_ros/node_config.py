@@ -73,7 +73,7 @@ class NodeConfig(PipelineConfig):
         'LiDAR on the body that odometry follows: x y z qx qy qz qw', unit='m', fixed=True,
     )  # fmt: skip
     waiting_keyframes: int = option(
-        8, 'keyframes that may wait for verification; beyond, the oldest is not verified', low=1,
+        3, 'keyframes that may wait for verification; beyond, the oldest is not verified', low=1,
         high=1000, fixed=True,
     )  # fmt: skip
     autostart: bool = option(

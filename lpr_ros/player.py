@@ -34,6 +34,7 @@ from lpr_ros.core.errors import DatasetError, LprError
 from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.playback import CLOCK, BagSource, Source, open_source
 from lpr_ros.pose_messages import time_message
+from lpr_ros.running import ENDING, ignore_signals
 
 CLOCK_PERIOD_S = 0.01
 LONGEST_WAIT_S = 10.0  # for a listener that does not answer
@@ -131,8 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, 1 on bad input, 130 on Ctrl-C."""
     arguments = sys.argv if argv is None else ['lpr_player', *argv]
     args = build_parser().parse_args(remove_ros_args(arguments)[1:])
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt_once)
+    _interrupt_once()
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = Node('lpr_player')
@@ -144,14 +144,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     finally:
         rclpy.try_shutdown()
+        ignore_signals()
     return 0
 
 
-def _interrupt_once(number: int, frame: FrameType | None) -> None:
-    """End the play; a second signal, as `ros2 launch` sends, finds the end under way."""
-    for other in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(other, signal.SIG_IGN)
-    raise KeyboardInterrupt
+def _interrupt_once() -> None:
+    """Let the first signal end the play, and the next ones, as of `ros2 launch`, do nothing."""
+    is_ending = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal is_ending
+        if not is_ending:
+            is_ending = True
+            raise KeyboardInterrupt
+
+    for number in ENDING:
+        signal.signal(number, handle)
 
 
 def _span(args: argparse.Namespace, source: Source) -> tuple[int, int]:

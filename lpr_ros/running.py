@@ -11,16 +11,19 @@ from rclpy.node import Node
 
 from lpr_ros.core.errors import LprError
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
 
 def run_node(
     make_node: Callable[[], Node], argv: Sequence[str] | None = None, *, threads: int = 1
 ) -> int:
     """Spin a node; the exit status is 0 after SIGINT or SIGTERM, 1 if it could not be made.
 
-    Both signals end the context, which ends spinning. Python's own KeyboardInterrupt is switched
-    off: a second signal, as `ros2 launch` sends, must not break the cleaning up.
+    rclpy ends the context on both signals, which ends spinning. Python's own KeyboardInterrupt is
+    switched off: a second signal, as `ros2 launch` sends, must not break the cleaning up.
     """
-    signal.signal(signal.SIGINT, lambda number, frame: None)
+    for number in ENDING:
+        signal.signal(number, lambda number, frame: None)
     rclpy.init(args=argv)
     try:
         node = make_node()
@@ -35,4 +38,13 @@ def run_node(
         return 1
     finally:
         rclpy.try_shutdown()
+        ignore_signals()
     return 0
+
+
+def ignore_signals() -> None:
+    """From here on signals do nothing: Python makes them deadly again while it ends."""
+    # Blocked first: one that comes while its handler is replaced would be reported as an error.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)

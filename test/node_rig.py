@@ -24,8 +24,8 @@ from lpr_ros.qos import LATCHED, LOOPS
 
 START_S = 90.0  # on a busy machine; torch alone takes seconds to import
 NODE = '/lpr_node'
-# A lap is short: what is one lap ago may match.
-SHORT_LAPS = {'database.exclude_s': 3.0, 'database.exclude_m': 20.0}
+# A lap is 75 m: what is one lap ago may match, and nothing across the circle.
+SHORT_LAPS = {'database.exclude_s': 3.0, 'database.exclude_m': 74.0}
 
 
 def cloud_of(step: Step) -> PointCloud2:

@@ -1,6 +1,7 @@
 """The offline command on a small drive that comes back to where it began."""
 
 import csv
+from dataclasses import replace
 import json
 import os
 from pathlib import Path
@@ -41,7 +42,6 @@ from lpr_training.simulator.trajectory import trajectory_from
 
 ROOT = Path(__file__).resolve().parents[1]
 RADIUS_M = 17.0
-LAP_M = 2.0 * np.pi * RADIUS_M
 SETTINGS = {
     'keyframes.distance_m': 3.0,
     'database.exclude_s': 5.0,
@@ -66,8 +66,8 @@ def scans():
     world = make_world('suburb', 31, trajectory=trajectory_from(circle, 'circle'))
     odometry = OdometryConfig(heading_bias_deg=8.0, position_walk_m=0.3)
     config = SimulationConfig(spacing_m=1.5, traffic_per_km=0.0, odometry=odometry, workers=1)
-    simulation = simulate_drive(world, load_sensor('hdl32'), make_drive(world), config, seed=31)
-    return list(simulation)
+    sensor = replace(load_sensor('hdl32'), columns=720)
+    return list(simulate_drive(world, sensor, make_drive(world), config, seed=31))
 
 
 @pytest.fixture(scope='module')

@@ -37,7 +37,7 @@ def cloud(suburb):
 def register(target, source):
     """Search, then refine."""
     target, source = prepare(target, CONFIG), prepare(source, CONFIG)
-    found = register_globally(target.upright, source.upright, CONFIG.voxel_m)
+    found = register_globally(target.sketch, source.sketch, CONFIG.search_voxel_m)
     return refine(target, source, found.T_target_source, CONFIG)
 
 

@@ -160,10 +160,11 @@ def test_newest_scan_wins_and_every_scan_is_accounted_for(rig, patient):
 
 
 def test_settings_change_with_the_next_scan(rig):
-    rig.drive(range(20))
-    assert rig.take(step(20)).layout.dim[0].size > 3
+    rig.drive(LAP)
+    rig.drive(AGAIN)
+    assert rig.take(step(AGAIN[-1] + 1)).layout.dim[0].size > 3
     assert rig.set('database.top_k', 3) == (True, '')
-    assert rig.take(step(21)).layout.dim[0].size == 3
+    assert rig.take(step(AGAIN[-1] + 2)).layout.dim[0].size == 3
     assert rig.set('database.top_k', 10) == (True, '')
 
 

@@ -22,6 +22,7 @@ from lpr_ros.core.pointcloud2 import read_cloud, stamp_ns
 from lpr_ros.playback import BagSource, open_source
 from lpr_ros.player import main
 from lpr_ros.pose_messages import pose_from_message
+from lpr_ros.running import ENDING
 from lpr_training.datasets.bag_writer import write_bag
 from lpr_training.datasets.kitti import write_kitti
 
@@ -178,10 +179,11 @@ def test_topics_of_messages_that_are_not_installed_are_named(tmp_path):
 
 @pytest.fixture
 def signals_restored():
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in ENDING}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def test_bad_input_is_named(ros: Ros, tmp_path, bag, capsys, signals_restored):

@@ -1,8 +1,10 @@
 """Nothing that comes from outside is run: the calls that would, and the one place excepted."""
 
 import ast
+import json
 from pathlib import Path
 import pickle
+import runpy
 
 import numpy as np
 import pytest
@@ -116,3 +118,18 @@ def test_a_pickle_cannot_ask_for_more_memory_than_its_size_allows(tmp_path):
         read_pickle(path)
     path.write_bytes(pickle.dumps([1, 2], protocol=2))
     assert read_pickle(path) == [1, 2]
+
+
+def test_sbom_lists_what_is_installed_with_licences(tmp_path, capsys):
+    main = runpy.run_path(str(ROOT / '.ci' / 'sbom.py'))['main']
+    assert main([str(tmp_path / 'build' / 'sbom.json')]) == 0
+    bom = json.loads((tmp_path / 'build' / 'sbom.json').read_text())
+    assert (bom['bomFormat'], bom['specVersion']) == ('CycloneDX', '1.5')
+    found = {entry['name']: entry for entry in bom['components']}
+    assert found['numpy']['version'] == np.__version__
+    assert found['numpy']['purl'] == f'pkg:pypi/numpy@{np.__version__}'
+    assert {'torch', 'faiss-cpu', 'pyyaml', 'safetensors'} <= found.keys()
+    assert list(found) == sorted(found)
+    licences = {n: entry['licenses'][0]['license']['name'] for n, entry in found.items()}
+    assert 'BSD' in licences['numpy']
+    assert 'torch' in capsys.readouterr().out

@@ -1,10 +1,12 @@
-"""Measure speed, each figure beside what it is compared with, in one run; and robustness.
+"""Measure speed, accuracy and robustness, each figure beside what it is compared with.
 
     python training/benchmark.py descriptor --json descriptor.json
     python training/benchmark.py training --json training.json
     python training/benchmark.py simulator --json simulator.json
     python training/benchmark.py database --json database.json
     python training/benchmark.py registration --json registration.json
+    python training/benchmark.py node --json node.json
+    python training/benchmark.py loops --json loops.json
     python training/benchmark.py fuzz --inputs 100000 --json fuzz.json
 
 Nothing else should run on the machine meanwhile, but for `fuzz`, which measures no time.
@@ -17,7 +19,8 @@ from pathlib import Path
 import sys
 from typing import Any
 
-SHARED_DATA = Path(__file__).parents[2] / 'shared' / 'data'
+ROOT = Path(__file__).parents[1]
+SHARED_DATA = ROOT.parent / 'shared' / 'data'
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -63,6 +66,21 @@ def build_parser() -> argparse.ArgumentParser:
         '--data', type=Path, default=SHARED_DATA, help='folder with scans_*.npz'
     )
     registration.set_defaults(run=_registration)
+    node = commands.add_parser('node', help='lpr_node under 130,000 points at 10 Hz')
+    node.add_argument('--seconds', type=float, default=60.0, help='of driving')
+    node.set_defaults(run=_node)
+    loops = commands.add_parser(
+        'loops', help='whole drives: precision, recall, poses, trajectories; ours and peers'
+    )
+    loops.add_argument(
+        '--weights', type=Path, default=ROOT / 'weights' / 'kitti_bev.safetensors'
+    )
+    loops.add_argument('--drives', nargs='+', metavar='NAME', help="such as 'city hdl64' (all)")
+    loops.add_argument('--peers', nargs='*', help='scan_context map_closures (those installed)')
+    loops.add_argument(
+        '--data', type=Path, default=SHARED_DATA, help='folder with scans_balm.npz'
+    )
+    loops.set_defaults(run=_loops)
     fuzz = commands.add_parser('fuzz', help='damaged inputs to every reader of outside data')
     fuzz.add_argument('--inputs', type=int, default=100_000, help='in all')
     fuzz.add_argument('--seed', type=int, default=0, help='which inputs')
@@ -115,6 +133,20 @@ def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = fuzz.run(args.inputs, args.seed, args.targets)
     return result, fuzz.table(result)
+
+
+def _node(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import node
+
+    result = node.run(args.seconds)
+    return result, node.table(result)
+
+
+def _loops(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import loops
+
+    result = loops.run(args.weights, args.data, drives=args.drives, peers=args.peers)
+    return result, loops.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

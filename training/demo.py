@@ -30,11 +30,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; return 0, 1 where something failed, 130 on Ctrl-C."""
     args = build_parser().parse_args(argv)
+    from lpr_ros.core.errors import LprError  # late: --help must be instant
     from lpr_training.demo.drives import real_drive, simulated_drive
     from lpr_training.demo.outcome import judge_played, write_outcome
     from lpr_training.demo.run import play
-
-    from lpr_ros.core.errors import LprError  # late: --help must be instant
 
     out = args.out / 'real' if args.real else args.out
     try:

@@ -93,8 +93,8 @@ class Bag:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """When recording began, and when it had ended."""
-        return int(self._reader.start_time), int(self._reader.end_time)
+        """When the first and the last message were recorded."""
+        return int(self._reader.start_time), int(self._reader.end_time) - 1
 
     def messages(self, topic: str, on_bad: OnBad | None = None) -> Iterator[BagMessage]:
         """Yield the messages of one topic; one that cannot be read goes to on_bad, or raises."""

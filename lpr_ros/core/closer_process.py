@@ -55,6 +55,11 @@ class CloserProcess:
             return answer
         raise VerificationError(f'keyframe {sighting.keyframe.id}: {answer}')
 
+    @property
+    def pid(self) -> int:
+        """Id of the process that verifies now."""
+        return self._process.pid
+
     def stop(self) -> None:
         """End the process at once, also in the middle of a verification."""
         with self._lock:

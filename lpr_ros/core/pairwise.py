@@ -41,6 +41,20 @@ class PlacedLoop:
     travelled_match_m: float
 
 
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Where a keyframe is as seen from another, by odometry and at most one trusted loop."""
+
+    T_match_query: NDArray[np.float64]  # (4, 4)
+    way_m: float  # of odometry that it rests on, with all its drift
+
+    def is_within(self, radius_m: float, config: PairwiseConfig) -> bool:
+        """Say whether the two may be this near to each other."""
+        variance = drift_covariance(self.way_m, config.odometry)[0, 0]
+        allowed_m = radius_m + float(np.sqrt(config.chi2 * variance))
+        return float(np.linalg.norm(self.T_match_query[:3, 3])) <= allowed_m
+
+
 class _Group:
     """Loops between one pair of sessions, and which of them are consistent."""
 
@@ -108,6 +122,34 @@ class PairwiseConsistency:
         fresh = [x for x in loops if (x.query_id, x.match_id) not in self._reported]
         self._reported.update((x.query_id, x.match_id) for x in fresh)
         return fresh
+
+    def predict(self, query: Keyframe, match: Keyframe) -> Prediction | None:
+        """Say where the query is as seen from the match, by the shortest way known, or None."""
+        T_query, T_match = query.T_odom_sensor, match.T_odom_sensor
+        if T_query is None or T_match is None:
+            return None
+        best: Prediction | None = None
+        if query.session == match.session:
+            way_m = abs(query.travelled_m - match.travelled_m)
+            best = Prediction(invert(T_match) @ T_query, way_m)
+        group = self._groups.get((query.session, match.session))
+        if group is None or len(group.trusted) <= self.config.fewest_agreeing:
+            return best
+        known = [group.entries[i] for i in group.trusted]
+        ways_m = [
+            abs(query.travelled_m - k.travelled_query_m)
+            + abs(match.travelled_m - k.travelled_match_m)
+            for k in known
+        ]
+        nearest = int(np.argmin(ways_m))
+        if best is not None and best.way_m <= ways_m[nearest]:
+            return best
+        through = known[nearest]
+        T_match_query = (
+            invert(T_match) @ through.T_match @ through.loop.T_match_query
+            @ invert(through.T_query) @ T_query
+        )
+        return Prediction(T_match_query, ways_m[nearest])
 
     def _agreeing(self, entry: PlacedLoop, others: list[PlacedLoop]) -> NDArray[np.bool_]:
         if not others:

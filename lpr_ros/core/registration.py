@@ -33,9 +33,16 @@ class RegistrationConfig(Config):
     fewest_points: int = option(100, 'fewer, after thinning, are not registered', low=10)
     upright_cell_m: float = option(1.0, 'side of a column', unit='m', low=0.1, high=10.0)
     upright_height_m: float = option(
-        0.5, 'columns lower than this are left out of the global search: the rings on the ground '
-        'move with the sensor; 0 keeps all', unit='m', low=0.0, high=10.0,
+        0.5, 'columns lower than this are ground, which says nothing about the place; 0 keeps all',
+        unit='m', low=0.0, high=10.0,
     )  # fmt: skip
+    search_voxel_m: float = option(
+        1.0, 'one point is kept per voxel in the search without a guess', unit='m', low=0.05,
+        high=5.0,
+    )  # fmt: skip
+    search_points: int = option(
+        3000, 'and of these the nearest: more take longer, and overlap less', low=100
+    )
     reach_m: float = option(2.0, 'farthest correspondence at first', unit='m', low=0.1, high=20.0)
     last_reach_m: float = option(1.0, 'and at last', unit='m', low=0.1, high=20.0)
     iterations: int = option(30, 'most steps of the refinement', low=1, high=1000)
@@ -48,6 +55,7 @@ class Prepared:
 
     points: NDArray[np.float32]  # (N, 3), thinned
     upright: NDArray[np.float32]  # (M, 3), of them what stands above the ground
+    sketch: NDArray[np.float32]  # (K, 3), few, for the search without a guess
     surfaces: Any  # small_gicp.PointCloud: points and the covariance of the surface at each
     tree: Any  # small_gicp.KdTree
 
@@ -110,7 +118,17 @@ def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> Pr
     surfaces, tree = small_gicp.preprocess_points(
         thinned.astype(np.float64), config.voxel_m, NEIGHBOURS, config.threads
     )
-    return Prepared(thinned, upright, surfaces, tree)
+    sketch = nearest(thin(thinned, config.search_voxel_m), config.search_points)
+    return Prepared(thinned, upright, sketch, surfaces, tree)
+
+
+def nearest(points: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """Keep the points nearest to the sensor, in the order of the input."""
+    if len(points) <= count:
+        return points
+    chosen = np.argpartition(np.square(points).sum(axis=1), count)[:count]
+    kept: NDArray[np.float32] = points[np.sort(chosen)]
+    return kept
 
 
 def register_globally(

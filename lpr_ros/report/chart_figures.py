@@ -6,13 +6,13 @@ import numpy as np
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_summary import median_of, percentile_of, stage_ms, stages_of
 from lpr_ros.core.drive_truth import Judgement
-from lpr_ros.report.theme import FONT_SIZE, Theme, legend, new_figure, style
+from lpr_ros.report.theme import FONT_SIZE, Theme, legend_below, new_figure, style
 from lpr_ros.report.words import milliseconds
 
 
 def precision_recall_figure(judgement: Judgement, theme: Theme) -> Figure:
     """Draw the descriptor alone as a curve over thresholds, and the whole pipeline as a point."""
-    figure = new_figure(theme, 5.2, 4.2)
+    figure = new_figure(theme, 5.2, 4.6)
     axes = figure.add_subplot()
     detections = judgement.detections
     if detections is not None:
@@ -31,7 +31,7 @@ def precision_recall_figure(judgement: Judgement, theme: Theme) -> Figure:
     axes.set_ylabel('precision: right ones among those claimed')
     axes.grid(color=theme.grid, linewidth=0.6)
     style(axes, theme)
-    legend(axes, theme, 'lower left')
+    legend_below(figure, axes, theme, 1)
     return figure
 
 

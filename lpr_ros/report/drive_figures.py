@@ -13,7 +13,7 @@ from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_summary import odometry_poses
 from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.core.trajectory_error import align
-from lpr_ros.report.theme import FONT_SIZE, Theme, new_figure, style
+from lpr_ros.report.theme import FONT_SIZE, Theme, legend_below, new_figure, style
 
 Poses = Mapping[int, NDArray[np.float64]]
 MOST_LINES = 400  # loops drawn; more would be one blot
@@ -21,14 +21,20 @@ NS_PER_S = 1e9
 
 
 def drive_figure(result: DriveResult, theme: Theme) -> Figure:
-    """Draw the drive by odometry with its loops, and beside it the corrected one."""
+    """Draw the drive by odometry with its loops, and beside it the corrected one, if any."""
     odometry, corrected = odometry_poses(result), result.correction.poses
+    if not result.loops:
+        figure = new_figure(theme, 10.6, 4.4)
+        alone = figure.add_subplot()
+        draw_drive(alone, result, odometry, theme, 'Odometry alone: no loops, no correction')
+        legend_below(figure, alone, theme, 6)
+        return figure
     figure = new_figure(theme, 10.6, _height([odometry, corrected]))
     before, after = figure.subplots(1, 2, sharex=True, sharey=True)
     draw_drive(before, result, odometry, theme, 'Before: odometry alone')
     draw_drive(after, result, corrected, theme, 'After: with loop closures')
     after.set_ylabel('')
-    _legend_below(figure, after, theme)
+    legend_below(figure, after, theme, 6)
     return figure
 
 
@@ -125,16 +131,6 @@ def _draw_truth(axes: Axes, result: DriveResult, poses: Poses, theme: Theme) -> 
         moved = true @ T[:3, :3].T + T[:3, 3]
         axes.plot(*moved[:, :2].T, color=theme.truth, linewidth=4.0, alpha=0.55, zorder=2,
                   solid_capstyle='round', label='ground truth')  # fmt: skip
-
-
-def _legend_below(figure: Figure, axes: Axes, theme: Theme) -> None:
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    found = figure.legend(
-        handles.values(), handles.keys(), loc='outside lower center', ncols=6, frameon=False,
-        fontsize=FONT_SIZE,
-    )  # fmt: skip
-    for text in found.get_texts():
-        text.set_color(theme.ink)
 
 
 def _lifted(result: DriveResult, poses: Poses, keyframe_id: int) -> NDArray[np.float64]:

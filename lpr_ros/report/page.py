@@ -82,7 +82,8 @@ def draw_figures(result: DriveResult, judgement: Judgement | None) -> dict[str, 
     drawn = {}
     if result.correction.poses and result.places:
         drawn['drive'] = drive_figure(result, PAGE)
-        drawn['time'] = time_figure(result, PAGE)
+        if result.loops:
+            drawn['time'] = time_figure(result, PAGE)
     if len(result.places) > 1:
         drawn['matrix'] = distance_matrix_figure(result, PAGE)
     if result.loops:

@@ -17,7 +17,7 @@ MOST_TILES = 6
 
 
 def summary_picture(result: DriveResult, judgement: Judgement | None, theme: Theme) -> Figure:
-    """Draw name and numbers above, the drive before and after and the best pair below."""
+    """Draw name and numbers above, the drive before and after and a pair of scans below."""
     figure = new_figure(theme, 12.0, 5.4)
     head, body = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.0, 3.6))[:, 0]
     head.set_facecolor('none')
@@ -31,8 +31,8 @@ def summary_picture(result: DriveResult, judgement: Judgement | None, theme: The
         axes.set_ylim(_limits(panels, 'y'))
     panels[1].set_ylabel('')
     if result.loops:
-        best = max(result.loops, key=lambda loop: loop.overlap)
-        draw_pair(panels[2], result, best, theme)
+        ranked = sorted(result.loops, key=lambda loop: loop.overlap)
+        draw_pair(panels[2], result, ranked[len(ranked) // 2], theme)  # typical, not the best
         panels[2].set_title('A loop closure: two scans, one place', loc='left',
                             color=theme.ink, fontsize=FONT_SIZE + 1.5, pad=8)  # fmt: skip
     return figure

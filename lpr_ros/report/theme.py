@@ -7,7 +7,6 @@ them apart as well.
 from dataclasses import asdict, dataclass
 import io
 import re
-from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -65,9 +64,13 @@ def style(axes: Axes, theme: Theme, title: str = '') -> None:
         axes.set_title(title, loc='left', color=theme.ink, fontsize=FONT_SIZE + 1.5, pad=8)
 
 
-def legend(axes: Axes, theme: Theme, place: Any = 'best') -> None:
-    """Add a legend without a frame."""
-    found = axes.legend(fontsize=FONT_SIZE - 0.5, frameon=False, loc=place)
+def legend_below(figure: Figure, axes: Axes, theme: Theme, columns: int) -> None:
+    """Add the legend of axes below the figure, each label once."""
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    found = figure.legend(
+        handles.values(), handles.keys(), loc='outside lower center', ncols=columns,
+        frameon=False, fontsize=FONT_SIZE,
+    )  # fmt: skip
     for text in found.get_texts():
         text.set_color(theme.ink)
 

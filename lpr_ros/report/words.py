@@ -42,8 +42,8 @@ def headline(result: DriveResult) -> str:
             for poses in (odometry_poses(result), result.correction.poses)]  # fmt: skip
     if math.isfinite(gaps[0]) and gaps[0] > gaps[1]:
         text += (
-            f': back at a known place, odometry was off by {distance(gaps[0])} in the median; '
-            f'after correction {distance(gaps[1])} remain'
+            f': back at a known place, odometry was off by {distance(gaps[0])} in the median. '
+            f'The corrected drive, fitted to these loops, meets them within {distance(gaps[1])}'
         )
     old = sum(loop.match_id < result.first_id for loop in result.loops)
     if result.first_id:
@@ -150,10 +150,15 @@ def captions(result: DriveResult, judgement: Judgement | None) -> dict[str, str]
     """Return what each figure shows and what to look for, by its name."""
     return {
         'drive': (
-            'The drive from above. Each orange line is a loop closure and joins the keyframe that '
-            'came back (dot) to the one it recognised. On the left long lines show how far '
-            'odometry had drifted from the place; on the right as much of them remains as the '
-            'two keyframes are truly apart.'
+            (
+                'The drive from above. Each orange line is a loop closure and joins the keyframe '
+                'that came back (dot) to the one it recognised. On the left long lines show how '
+                'far odometry had drifted from the place; on the right as much of them remains '
+                'as the two keyframes are truly apart.'
+                if result.loops
+                else 'The drive from above, as odometry has it. Does it cross its own path? '
+                'Then a loop was to be found; without one there is nothing to correct.'
+            )
             + (' The wide grey band is the ground truth.' if judgement else '')
             + (' The grey path is the old map.' if result.first_id else '')
         ),
@@ -224,7 +229,9 @@ def distance(metres: float) -> str:
         return f'{metres / 1000.0:.2f} km'
     if metres >= 100.0:
         return f'{metres:.0f} m'
-    return f'{metres:.1f} m' if metres >= 1.0 else f'{100.0 * metres:.0f} cm'
+    if metres >= 1.0:
+        return f'{metres:.1f} m'
+    return f'{100.0 * metres:.0f} cm' if metres >= 0.01 else f'{1000.0 * metres:.0f} mm'
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,290 @@
+"""Scans in, right loops out, whatever else comes in between."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simulated_pairs import simulate
+
+from lpr_ros.core.database import PlaceDatabase
+from lpr_ros.core.database_config import DatabaseConfig
+from lpr_ros.core.errors import ConfigError, ScanError
+from lpr_ros.core.geometry import invert, pose_from_euler, rotation_angle_rad
+from lpr_ros.core.keyframes import KeyframeConfig
+from lpr_ros.core.model.describer import Describer
+from lpr_ros.core.pipeline import Pipeline, PipelineConfig
+from lpr_ros.core.recogniser import Sighting
+from lpr_ros.core.records import Match, Scan
+from lpr_ros.core.support import Candidate
+from lpr_ros.core.verification import VerificationConfig
+
+WEIGHTS = Path(__file__).parents[1] / 'weights' / 'kitti_bev.safetensors'
+NS = 10**9
+CONFIG = PipelineConfig(
+    keyframes=KeyframeConfig(distance_m=1.0),
+    database=DatabaseConfig(exclude_s=5.0, exclude_m=40.0),
+)
+
+
+class Remembering:
+    """The real describer, which looks at a cloud once: many tests drive the same drive."""
+
+    def __init__(self, describer):
+        self._describer, self._known = describer, {}
+        self.dim, self.fingerprint = describer.dim, describer.fingerprint
+        self.calibration = describer.calibration
+
+    def describe(self, points):
+        key = hash(points.tobytes())
+        if key not in self._known:
+            self._known[key] = self._describer.describe(points)
+        return self._known[key]
+
+
+@pytest.fixture(scope='module')
+def describer():
+    return Remembering(Describer.load(WEIGHTS, device='cpu'))
+
+
+@pytest.fixture(scope='module')
+def simulation():
+    """260 m in a suburb of 80 m: half of it again, in both directions."""
+    return simulate('suburb', seed=22, size_m=80.0, length_m=260.0).simulation
+
+
+@pytest.fixture(scope='module')
+def scans(simulation):
+    scans = [simulation.scan(i) for i in range(len(simulation))]
+    return [Scan(s.points, s.stamp_ns, s.T_odom_sensor) for s in scans]
+
+
+def drive(scans, describer, config=CONFIG, **options):
+    """Return the steps of a new pipeline, and what was left out."""
+    pipeline = Pipeline(config, describer, **options)
+    steps, errors = feed(pipeline, scans)
+    pipeline.close()
+    return steps, errors
+
+
+def feed(pipeline, scans):
+    steps, errors = [], []
+    for scan in scans:
+        try:
+            step = pipeline.add(scan)
+        except ScanError as error:
+            errors.append(error)
+        else:
+            steps += [step] if step is not None else []
+    return steps, errors
+
+
+def loops_of(steps):
+    return [loop for step in steps for loop in step.verdict.trusted]
+
+
+def as_values(loops):
+    return [
+        (x.query_id, x.match_id, x.T_match_query.tobytes(), x.covariance.tobytes()) for x in loops
+    ]
+
+
+@pytest.fixture(scope='module')
+def pipeline(describer):
+    pipeline = Pipeline(CONFIG, describer)
+    yield pipeline
+    pipeline.close()
+
+
+@pytest.fixture(scope='module')
+def driven(pipeline, scans):
+    """Return the steps of the whole drive."""
+    return feed(pipeline, scans)[0]
+
+
+def assert_right(loops, T_query, T_match):
+    """Compare with the true poses of the keyframes by id."""
+    assert loops
+    for loop in loops:
+        T_true = invert(T_match[loop.match_id]) @ T_query[loop.query_id]
+        error = invert(T_true) @ loop.T_match_query
+        assert np.linalg.norm(error[:3, 3]) < 0.3
+        assert np.degrees(rotation_angle_rad(error)) < 1.0
+
+
+def test_loops_are_right_and_cover_the_revisits(driven, simulation):
+    T = simulation.T_world_sensor
+    loops = loops_of(driven)
+    assert_right(loops, T, T)
+    distance = np.linalg.norm(T[:, None, :3, 3] - T[None, :, :3, 3], axis=2)
+    numbers = np.arange(len(T))
+    is_revisit = ((distance < 5.0) & (numbers[:, None] - numbers[None] > 20)).any(axis=1)
+    queries = np.array([loop.query_id for loop in loops])
+    near = np.abs(numbers[:, None] - queries[None]).min(axis=1) <= 3
+    assert near[is_revisit].mean() > 0.85
+    facing = [float(T[x.query_id][:2, 0] @ T[x.match_id][:2, 0]) for x in loops]
+    assert min(facing) < -0.8  # some in the opposite direction
+    assert max(facing) > 0.8
+
+
+def test_nothing_matches_itself_or_what_is_recent(driven):
+    frames = [step.sighting.keyframe for step in driven]
+    assert [frame.id for frame in frames] == list(range(len(frames)))
+    pairs = [(step.sighting.keyframe, m) for step in driven for m in step.sighting.matches]
+    assert pairs
+    for query, match in pairs:
+        older = frames[match.keyframe_id]
+        assert query.stamp_ns - older.stamp_ns >= CONFIG.database.exclude_s * NS
+        assert query.travelled_m - older.travelled_m >= CONFIG.database.exclude_m
+
+
+def test_a_step_tells_where_its_time_went(driven):
+    stages = {stage for step in driven for stage in step.seconds}
+    assert stages == {'keyframe', 'describe', 'store', 'search', 'verify', 'agree'}
+    assert all(value >= 0.0 for step in driven for value in step.seconds.values())
+
+
+def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, describer):
+    """Of each kind one, in the middle of the drive: the loops are those without, to the bit."""
+    middle = scans[60]
+    soon = middle.stamp_ns + 1
+    T_nan = np.full((4, 4), np.nan)
+    T_skewed = 2.0 * np.eye(4)
+    holey = middle.points.copy()
+    holey[7, 1] = np.nan
+    bad = [
+        (replace(middle, stamp_ns=soon, T_odom_sensor=T_nan), 'odometry'),
+        (replace(middle, stamp_ns=soon, T_odom_sensor=T_skewed), 'odometry'),
+        (middle, 'stamp'),
+        (replace(middle, stamp_ns=middle.stamp_ns - 1000), 'stamp'),
+        (replace(middle, stamp_ns=soon, points=middle.points[:0]), 'cloud'),
+        (replace(middle, stamp_ns=soon, points=middle.points[:, :2]), 'cloud'),
+        (replace(middle, stamp_ns=soon, points=holey), 'cloud'),
+    ]
+    disturbed = [*scans[:61], *[scan for scan, _ in bad], *scans[61:]]
+    steps, errors = drive(disturbed, describer)
+    assert [error.kind for error in errors] == [kind for _, kind in bad]
+    assert as_values(loops_of(steps)) == as_values(loops_of(driven))
+
+
+def test_a_cloud_out_of_range_is_left_out(scans, describer):
+    far = replace(scans[0], points=scans[0].points + np.float32(500.0))
+    steps, errors = drive([far, *scans[1:4]], describer)
+    assert [error.kind for error in errors] == ['cloud']
+    assert [step.sighting.keyframe.id for step in steps] == [0, 1, 2]
+
+
+def test_standing_still_adds_nothing(scans, describer):
+    still = [replace(scans[5], stamp_ns=scans[5].stamp_ns + k * NS // 10) for k in range(1, 30)]
+    steps, errors = drive([*scans[:6], *still], describer)
+    assert len(steps) == 6
+    assert errors == []
+
+
+def test_odometry_that_jumps_makes_no_wrong_loop(scans, describer, simulation):
+    T_jump = pose_from_euler([300.0, -80.0, 5.0], [0.0, 0.0, 1.0])
+    jumped = [
+        replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 60 else s
+        for i, s in enumerate(scans[:100])
+    ]
+    steps, errors = drive(jumped, describer)
+    assert len(steps) == len(jumped)
+    assert errors == []
+    T = simulation.T_world_sensor
+    assert_right(loops_of(steps), T, T)
+
+
+def test_a_clock_set_back_begins_a_new_session(scans, describer, simulation):
+    """A bag played twice: the second time is another session, found in the first at once."""
+    count = 40
+    steps, errors = drive([*scans[:count], *scans[:count]], describer)
+    assert errors == []
+    sessions = [step.sighting.keyframe.session for step in steps]
+    assert sessions == ['robot'] * count + ['robot (2)'] * count
+    T = np.concatenate([simulation.T_world_sensor[:count]] * 2)
+    loops = loops_of(steps)
+    assert_right(loops, T, T)
+    assert any(loop.match_id < count <= loop.query_id for loop in loops)
+
+
+def test_settings_change_live(scans, describer):
+    pipeline = Pipeline(CONFIG, describer)
+    feed(pipeline, scans[:60])
+    one = replace(
+        CONFIG,
+        database=replace(CONFIG.database, top_k=1),
+        verification=VerificationConfig(overlap=1.0),
+    )
+    pipeline.reconfigure(one)
+    assert pipeline.config == one
+    steps, _ = feed(pipeline, scans[60:100])
+    assert all(len(step.sighting.matches) <= 1 for step in steps)
+    assert all(step.verdict.verified is None for step in steps)
+    pipeline.reconfigure(CONFIG)
+    steps, _ = feed(pipeline, scans[100:])
+    pipeline.close()
+    assert max(len(step.sighting.matches) for step in steps) == CONFIG.database.top_k
+    assert any(step.verdict.verified is not None for step in steps)
+
+
+def test_what_needs_a_rebuild_cannot_change_live(describer):
+    pipeline = Pipeline(CONFIG, describer)
+    submaps = replace(CONFIG, keyframes=replace(CONFIG.keyframes, submap_m=10.0))
+    with pytest.raises(ConfigError, match='submap_m'):
+        pipeline.reconfigure(submaps)
+    assert pipeline.config == CONFIG
+    pipeline.close()
+
+
+def test_a_new_session_is_found_in_an_old_map(scans, describer, simulation, tmp_path):
+    first = Pipeline(CONFIG, describer)
+    feed(first, scans[:50])
+    first.database.save(tmp_path / 'old.map')
+    first.close()
+    old = PlaceDatabase.load(
+        tmp_path / 'old.map',
+        CONFIG.database,
+        fingerprint=describer.fingerprint,
+        calibration=describer.calibration,
+    )
+    T_elsewhere = pose_from_euler([40.0, 7.0, 0.0], [0.0, 0.0, 2.0])
+    again = [replace(s, T_odom_sensor=T_elsewhere @ s.T_odom_sensor) for s in scans[50:]]
+    steps, _ = drive(again, describer, database=old)
+    assert {step.sighting.keyframe.session for step in steps} == {'robot (2)'}
+    T = simulation.T_world_sensor  # ids went on where the map ended, as the scans did
+    loops = [x for x in loops_of(steps) if x.match_id < 50]
+    assert len(loops) >= 5
+    assert_right(loops, T, T)
+
+
+def test_loops_without_odometry(scans, describer, simulation):
+    config = replace(
+        CONFIG,
+        keyframes=KeyframeConfig(distance_m=0.0, interval_s=0.01),
+        database=replace(CONFIG.database, exclude_keyframes=20),
+    )
+    blind = [replace(scan, T_odom_sensor=None) for scan in scans[:90]]
+    steps, errors = drive(blind, describer, config)
+    assert errors == []
+    T = simulation.T_world_sensor
+    loops = loops_of(steps)
+    assert len(loops) >= 5
+    assert_right(loops, T, T)
+
+
+def test_a_loop_that_contradicts_the_others_is_not_trusted(pipeline, driven):
+    """The clouds are of one place, but odometry says that the query has not been there."""
+    found = loops_of(driven)[-1]
+    query, match = pipeline.database[found.query_id], pipeline.database[found.match_id]
+
+    def sighting(shift_m):
+        T = query.T_odom_sensor @ pose_from_euler([shift_m, 0.0, 0.0], [0.0, 0.0, 0.0])
+        moved = replace(query, id=query.id + 1000, T_odom_sensor=T)
+        candidate = Candidate(Match(match.id, 0.1, 0.9), 2, 1)
+        return Sighting(moved, (candidate.match,), (candidate,), (match,))
+
+    wrong = pipeline.closer.close(sighting(8.0))
+    assert wrong.verified is not None
+    assert wrong.trusted == ()
+    right = pipeline.closer.close(sighting(0.0))
+    assert len(right.trusted) == 1

@@ -1,0 +1,303 @@
+"""What lies between the callbacks and the core: inbox, odometry, workers, devices, extrinsic."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from ros_processes import wait_until
+from toy_clouds import tiny_config
+from toy_drive import START_NS, STEPS_PER_LAP, step
+
+from lpr_ros.core.closer_process import CloserProcess
+from lpr_ros.core.config import override
+from lpr_ros.core.errors import BackendError, ScanError, VerificationError
+from lpr_ros.core.geometry import Trajectory
+from lpr_ros.core.loop_closer import LoopCloser
+from lpr_ros.core.model.describer import Describer
+from lpr_ros.core.model.place_model import PlaceModel
+from lpr_ros.core.pipeline import Pipeline, PipelineConfig
+from lpr_ros.core.records import Scan
+from lpr_ros.detector import Detector
+from lpr_ros.extrinsic import Extrinsic
+from lpr_ros.inbox import Inbox
+from lpr_ros.node_config import NodeConfig
+from lpr_ros.odometry_buffer import OdometryBuffer
+from lpr_ros.safe_describer import SafeDescriber
+from lpr_ros.statistics import Statistics
+
+SECOND_NS = 1_000_000_000
+CONFIG = override(
+    PipelineConfig(), {'database.exclude_s': 3.0, 'database.exclude_m': 20.0}
+)
+
+
+def pose(x):
+    T = np.eye(4)
+    T[0, 3] = x
+    return T
+
+
+def test_inbox_drops_the_oldest_and_never_blocks():
+    inbox = Inbox(2)
+    assert [inbox.put(i) for i in range(4)] == [False, False, True, True]
+    assert [inbox.get(), inbox.get()] == [2, 3]
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(inbox.get()))
+    thread.start()
+    inbox.close()
+    thread.join()
+    assert taken == [None]
+    assert not inbox.put(5)
+
+
+def test_odometry_is_that_of_the_trajectory(rng):
+    stamps = np.sort(rng.choice(8 * 10**9, 50, replace=False))
+    buffer = OdometryBuffer(max_gap_s=10.0)
+    trajectory = Trajectory(stamps, np.stack([pose(x) for x in rng.normal(size=50)]))
+    for stamp, T in zip(stamps, trajectory.T, strict=True):
+        assert buffer.add(int(stamp), T)
+    for stamp in rng.integers(stamps[0], stamps[-1], 20):
+        assert np.allclose(buffer.wait_for(int(stamp), 0.0), trajectory.at(int(stamp)))
+
+
+def test_odometry_that_comes_later_ends_the_wait():
+    buffer = OdometryBuffer(max_gap_s=10.0)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(buffer.wait_for(SECOND_NS, 20.0)))
+    thread.start()
+    buffer.add(0, pose(0.0))
+    buffer.add(2 * SECOND_NS, pose(2.0))
+    thread.join(20.0)
+    assert np.allclose(found[0], pose(1.0))
+
+
+@pytest.mark.parametrize(
+    ('stamp_ns', 'reason'),
+    [
+        (9 * SECOND_NS, 'expected it to reach the scan'),
+        (SECOND_NS // 2, 'older than the oldest'),
+        (3 * SECOND_NS, 'gap of odometry'),
+    ],
+)
+def test_scans_without_odometry_are_refused_with_the_reason(stamp_ns, reason):
+    buffer = OdometryBuffer(max_gap_s=1.5)
+    for second in (1, 2, 5):
+        buffer.add(second * SECOND_NS, pose(second))
+    with pytest.raises(ScanError, match=reason) as caught:
+        buffer.wait_for(stamp_ns, 0.0)
+    assert caught.value.kind == 'no_odometry'
+
+
+def test_odometry_from_before_a_jump_back_is_forgotten():
+    buffer = OdometryBuffer(max_gap_s=10.0)
+    for second in (100, 101):
+        buffer.add(second * SECOND_NS, pose(second))
+    assert not buffer.add(101 * SECOND_NS - 1, pose(0.0))  # merely out of order
+    assert buffer.add(5 * SECOND_NS, pose(5.0))
+    assert np.allclose(buffer.wait_for(5 * SECOND_NS, 0.0), pose(5.0))
+    with pytest.raises(ScanError):
+        buffer.wait_for(100 * SECOND_NS, 0.0)
+
+
+def describer():
+    return Describer(PlaceModel(tiny_config()).eval(), device='cpu', fingerprint='tiny')
+
+
+def scan(index):
+    at = step(index)
+    return Scan(at.points, at.stamp_ns, at.T_odom_sensor)
+
+
+def sightings(count):
+    """Return the pipeline's sightings of a drive around the lap and on."""
+    recogniser = Pipeline(CONFIG, describer()).recogniser
+    return [recogniser.add(scan(index)) for index in range(count)]
+
+
+@pytest.fixture(scope='module')
+def seen():
+    return [s for s in sightings(STEPS_PER_LAP + 6) if s.candidates]
+
+
+@pytest.fixture
+def remote():
+    closer = CloserProcess(CONFIG.verification, CONFIG.pairwise, CONFIG.candidates)
+    yield closer
+    closer.stop()
+
+
+def test_closer_in_a_process_says_what_the_one_here_says(remote, seen):
+    here = LoopCloser(CONFIG.verification, CONFIG.pairwise, CONFIG.candidates)
+    for sighting in seen[-4:]:
+        near, far = here.close(sighting), remote.close(sighting)
+        pairs = [[(x.query_id, x.match_id) for x in v.trusted] for v in (near, far)]
+        assert pairs[0] == pairs[1]
+        for a, b in zip(near.trusted, far.trusted, strict=True):
+            assert np.allclose(a.T_match_query, b.T_match_query)
+            assert np.allclose(a.covariance, b.covariance)
+    assert pairs[0]
+
+
+def test_closer_that_dies_is_replaced(remote, seen):
+    remote.close(seen[-2])
+    os.kill(remote.pid, signal.SIGKILL)
+    with pytest.raises(VerificationError, match='status -9'):
+        remote.close(seen[-1])
+    assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
+
+
+def test_closer_takes_new_settings_with_the_next_sighting(remote, seen):
+    assert remote.close(seen[-2]).verified is not None
+    impossible = override(CONFIG, {'verification.fewest_inliers': 10**9})
+    remote.configure(impossible.verification, impossible.pairwise, impossible.candidates)
+    assert remote.close(seen[-1]).verified is None
+
+
+class Heard:
+    """Keeps what a detector says."""
+
+    def __init__(self):
+        self.sightings, self.verdicts, self.drops, self.faults = [], [], [], []
+
+    def on_sighting(self, sighting):
+        self.sightings.append(sighting)
+
+    def on_verdict(self, sighting, verdict):
+        self.verdicts.append(verdict)
+
+    def on_drop(self, kind, reason):
+        self.drops.append(kind)
+
+    def on_fault(self, error):
+        self.faults.append(error)
+
+
+class StuckCloser:
+    """A verification that does not end until it is let go."""
+
+    def __init__(self):
+        self.entered, self.go = threading.Event(), threading.Event()
+        self._real = LoopCloser(CONFIG.verification, CONFIG.pairwise, CONFIG.candidates)
+
+    def close(self, sighting):
+        self.entered.set()
+        assert self.go.wait(60.0)
+        return self._real.close(sighting)
+
+    def configure(self, *settings):
+        self._real.configure(*settings)
+
+
+def test_verification_holds_back_neither_description_nor_memory():
+    closer, heard, statistics = StuckCloser(), Heard(), Statistics()
+    pipeline = Pipeline(CONFIG, describer(), closer=closer)
+    detector = Detector(pipeline, lambda scan: scan, heard, statistics, waiting_keyframes=2)
+    count = STEPS_PER_LAP + 8
+    for index in range(count):
+        detector.put(scan(index))
+        wait_until(lambda index=index: len(heard.sightings) > index, f'keyframe {index}')
+    assert closer.entered.is_set()
+    assert not heard.verdicts
+    assert detector.waiting == 2
+    dropped = statistics.counts()['dropped.newer_keyframe']
+    with_candidates = sum(bool(s.candidates) for s in heard.sightings)
+    assert dropped == with_candidates - 3  # one is being verified, two wait
+    closer.go.set()
+    wait_until(lambda: len(heard.verdicts) == 3, 'verdicts')
+    assert heard.verdicts[-1].query_id == count - 1  # the newest were kept
+    detector.stop()
+    pipeline.close()
+
+
+def test_worker_survives_what_nobody_foresaw():
+    heard = Heard()
+
+    def read(message):
+        if message is None:
+            raise ZeroDivisionError
+        return message
+
+    pipeline = Pipeline(CONFIG, describer())
+    detector = Detector(pipeline, read, heard, Statistics(), 2)
+    detector.put(None)
+    wait_until(lambda: heard.faults, 'fault')
+    detector.put(Scan(np.empty((0, 3), np.float32), START_NS))
+    wait_until(lambda: heard.drops == ['cloud'], 'drop')
+    detector.put(scan(0))
+    wait_until(lambda: heard.sightings, 'keyframe')
+    detector.stop()
+    pipeline.close()
+
+
+class LostDevice(Describer):
+    """A describer whose device fails on its first use, as CUDA without memory does."""
+
+    def describe(self, points):
+        raise RuntimeError('CUDA out of memory')
+
+
+def test_lost_device_goes_on_with_the_cpu_and_says_so_once():
+    loads, warnings = [], []
+
+    def load(device):
+        loads.append(device)
+        made = (describer if device == 'cpu' else lambda: LostDevice(PlaceModel(tiny_config())))()
+        made.device = device
+        return made
+
+    safe = SafeDescriber(load, 'cuda', fallback=True, warn=warnings.append)
+    points = step(0).points
+    assert np.array_equal(safe.describe(points), safe.describe(points))
+    assert (loads, safe.device, len(warnings)) == (['cuda', 'cpu'], 'cpu', 1)
+    strict = SafeDescriber(load, 'cuda', fallback=False, warn=warnings.append)
+    with pytest.raises(RuntimeError, match='CUDA'):
+        strict.describe(points)
+
+
+def test_missing_device_fails_or_falls_back_as_the_parameter_says():
+    def load(device):
+        if device != 'cpu':
+            raise BackendError('torch sees no CUDA device here')
+        return describer()
+
+    with pytest.raises(BackendError, match='cuda'):
+        SafeDescriber(load, 'cuda', fallback=False, warn=lambda text: None)
+    assert SafeDescriber(load, 'cuda', fallback=True, warn=lambda text: None).device == 'cpu'
+
+
+def extrinsic(lookup=None, **given):
+    warnings = []
+    made = Extrinsic(override(NodeConfig(), given), lookup, warnings.append)
+    return made, warnings
+
+
+def test_extrinsic_comes_from_tf_or_the_parameter():
+    given = [1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 1.0]
+    by_parameter, warnings = extrinsic(lambda body, sensor: None, extrinsic=given)
+    assert by_parameter.T_body_sensor('base', 'lidar')[:3, 3].tolist() == given[:3]
+    assert not warnings
+    by_tf, _ = extrinsic(lambda body, sensor: pose(7.0), extrinsic=given)
+    assert by_tf.T_body_sensor('base', 'lidar')[0, 3] == 7.0
+    ignored, _ = extrinsic(
+        lambda body, sensor: pose(7.0), extrinsic=given, extrinsic_source='parameter'
+    )
+    assert ignored.T_body_sensor('base', 'lidar')[0, 3] == 1.0
+
+
+def test_unknown_extrinsic_is_told_once_and_tf_that_is_silent_is_waited_for():
+    unknown, warnings = extrinsic()
+    for _ in range(3):
+        assert np.array_equal(unknown.T_body_sensor('base', 'lidar'), np.eye(4))
+    assert len(warnings) == 1
+    same, warnings = extrinsic()
+    same.T_body_sensor('lidar', 'lidar')
+    assert not warnings
+    answers = iter([None, pose(7.0)])
+    strict, _ = extrinsic(lambda body, sensor: next(answers), extrinsic_source='tf')
+    with pytest.raises(ScanError, match='on tf'):
+        strict.T_body_sensor('base', 'lidar')
+    assert strict.T_body_sensor('base', 'lidar')[0, 3] == 7.0
+    with pytest.raises(BackendError, match='tf2_ros'):
+        extrinsic(None, extrinsic_source='tf')

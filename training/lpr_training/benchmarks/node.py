@@ -1,0 +1,153 @@
+"""lpr_node under a 64-beam LiDAR at 10 Hz from another process, as a robot has it.
+
+A simulated drive of that many seconds that comes back to where it was, 130,000 points a scan, is
+sent by this process, which also listens. Times are from publishing a scan to hearing of its
+keyframe or its verified loop. `received` is how many scans reached the node; memory is that of
+the node and of its verification, grown since the first third of the drive.
+"""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path as FilePath
+import tempfile
+import time
+from typing import Any
+
+from nav_msgs.msg import Odometry, Path
+import numpy as np
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import PointCloud2
+from tqdm import tqdm
+
+from lpr_ros.cloud_messages import cloud_message
+from lpr_ros.core.pointcloud2 import pack_cloud, stamp_ns
+from lpr_ros.pose_messages import odometry_message
+from lpr_ros.qos import LATCHED, LOOPS
+from lpr_training.demo.listener import Listener, wait_for
+from lpr_training.demo.processes import (
+    Program,
+    cpu_seconds,
+    resident_mb,
+    ros_arguments,
+    use_own_domain,
+)
+from lpr_training.simulator import load_sensor, make_drive, make_world, simulate_drive
+
+RATE_HZ = 10.0
+SPEED_MPS = 8.0
+SEED = 200
+WORLD_M = 100.0  # small: the drive comes back within a minute
+COLUMNS = 2330  # shots of a beam per sweep, of which as many return as a real HDL-64 reports
+WARM_UP_SHARE = 1.0 / 3.0
+IDLE_S = 5.0
+START_S = 180.0
+GOALS = {'keyframe_p95_ms': '< 150', 'loop_p95_ms': '< 600', 'received': 'all that were sent'}
+CLOUDS = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+class Latencies:
+    """When scans were sent, and how long later their keyframes and loops were heard of."""
+
+    def __init__(self, listener: Listener):
+        self.sent_s: dict[int, float] = {}  # by stamp
+        self.keyframes_ms: list[float] = []
+        self.loops_ms: list[float] = []
+        listener.listen(Path, 'lpr_node/keyframes', self._on_keyframes, LATCHED)
+        listener.listen(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
+
+    def _on_keyframes(self, message: Path) -> None:
+        if message.poses:
+            self._note(message.poses[-1], self.keyframes_ms)
+
+    def _on_loop(self, message: Odometry) -> None:
+        self._note(message, self.loops_ms)
+
+    def _note(self, message: Any, times_ms: list[float]) -> None:
+        sent_s = self.sent_s.get(stamp_ns(message.header))
+        if sent_s is not None:
+            times_ms.append((time.monotonic() - sent_s) * 1e3)
+
+
+def run(seconds: float = 60.0) -> dict[str, Any]:
+    """Simulate, send, listen, and return the figures."""
+    scans = simulate(seconds)
+    use_own_domain()
+    # The shortest laps that a loop may close: the drive is short.
+    parameters = {'autostart': True, 'database.exclude_s': 10.0, 'database.exclude_m': 50.0}
+    with ExitStack() as stack:
+        folder = FilePath(stack.enter_context(tempfile.TemporaryDirectory()))
+        listener = Listener()
+        stack.callback(listener.close)
+        node = Program('lpr_ros.node', ros_arguments(parameters), folder / 'node.log')
+        stack.callback(node.stop)
+        latencies = Latencies(listener)
+        clouds = listener.publisher(PointCloud2, 'points', CLOUDS)
+        odometry = listener.publisher(Odometry, 'odometry', 100)
+
+        def is_listening() -> bool:
+            node.check()
+            return bool(clouds.get_subscription_count() and odometry.get_subscription_count())
+
+        wait_for(is_listening, 'lpr_node', START_S)
+        time.sleep(IDLE_S)  # until start-up has settled
+        idle = _cpu_share(node.pid, IDLE_S)
+        cpu_before_s, began_s = cpu_seconds(node.pid), time.monotonic()
+        warm_mb = 0.0
+        for number, scan in enumerate(tqdm(scans, desc='send', unit='scan')):
+            message = cloud_message(scan.stamp_ns, 'lidar', pack_cloud(scan.points))
+            time.sleep(max(0.0, began_s + number / RATE_HZ - time.monotonic()))
+            odometry.publish(
+                odometry_message(scan.stamp_ns, 'odom', 'lidar', scan.T_odom_sensor)
+            )
+            latencies.sent_s[scan.stamp_ns] = time.monotonic()
+            clouds.publish(message)
+            if number == int(WARM_UP_SHARE * len(scans)):
+                warm_mb = resident_mb(node.pid)
+        busy = (cpu_seconds(node.pid) - cpu_before_s) / (time.monotonic() - began_s)
+        time.sleep(IDLE_S)
+        grown_mb = resident_mb(node.pid) - warm_mb
+        return {
+            'sent': len(scans),
+            'received': listener.count('scans'),
+            'points': int(np.mean([len(scan.points) for scan in scans])),
+            'keyframes': listener.count('keyframes'),
+            'loops': len(listener.loops),
+            'keyframe_p95_ms': _p95(latencies.keyframes_ms),
+            'loop_p95_ms': _p95(latencies.loops_ms),
+            'rss_growth_mb': grown_mb,
+            'idle_cpu_share': idle,
+            'cpu_share': busy,
+            'diagnostics': listener.status,
+        }
+
+
+def simulate(seconds: float) -> list[Any]:
+    """Return the scans of a drive; they are made beforehand, as rays take the cores."""
+    world = make_world('city', SEED, size_m=WORLD_M)
+    drive = make_drive(world, SPEED_MPS * seconds * 1.2, speed_mps=SPEED_MPS, seed=SEED)
+    sensor = replace(load_sensor('hdl64'), columns=COLUMNS, rate_hz=RATE_HZ)
+    simulation = simulate_drive(world, sensor, drive, seed=SEED)
+    count = min(len(simulation), round(seconds * RATE_HZ))
+    indices = tqdm(range(count), desc='simulate', unit='scan')
+    return [simulation.scan(index) for index in indices]
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return the figures as markdown."""
+    rows = [f'| {key} | {_text(value)} | {GOALS.get(key, "")} |'
+            for key, value in result.items() if key != 'diagnostics']  # fmt: skip
+    return '\n'.join(['| lpr_node | figure | goal |', '|---|---|---|', *rows])
+
+
+def _text(value: float) -> str:
+    return str(value) if isinstance(value, int) else f'{value:.2f}'
+
+
+def _cpu_share(pid: int, seconds: float) -> float:
+    before_s = cpu_seconds(pid)
+    time.sleep(seconds)
+    return (cpu_seconds(pid) - before_s) / seconds
+
+
+def _p95(times_ms: list[float]) -> float:
+    return float(np.percentile(times_ms, 95.0)) if times_ms else float('nan')

@@ -1,0 +1,1 @@
+"""The demonstration: a drive, three processes that talk ROS, and what came of it."""

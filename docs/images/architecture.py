@@ -11,19 +11,19 @@ SHELL, CORE, OUTSIDE = '#dbe9f6', '#e3f1e2', '#f3f3f3'
 
 # name -> (x, y, fill, title, what)
 BOXES = {
-    'clouds': (20, 60, OUTSIDE, 'PointCloud2, Odometry', 'topics, a bag or a folder'),
-    'scan': (216, 60, SHELL, 'Scan', 'points, stamp, T_odom_sensor'),
-    'keyframe': (412, 60, CORE, 'Keyframe or submap', 'keyframes.py'),
+    'clouds': (20, 60, OUTSIDE, 'Clouds, odometry', 'topics, a bag or a folder'),
+    'scan': (216, 60, SHELL, 'Scan', 'points, stamp, odometry'),
+    'keyframe': (412, 60, CORE, 'Keyframe, submap', 'keyframes.py'),
     'cells': (608, 60, CORE, 'Cells', 'model/quantise.py'),
     'features': (804, 60, CORE, 'Features', 'model/minkfpn.py, sparse/'),
     'descriptor': (804, 180, CORE, 'Descriptor', 'pooling.py, whitening.py'),
-    'matches': (608, 180, CORE, 'Matches', 'database.py: query, then add'),
+    'matches': (608, 180, CORE, 'Matches', 'database.py, query first'),
     'candidates': (412, 180, CORE, 'Candidates', 'support.py, calibration.py'),
     'registered': (216, 180, CORE, 'Registered pair', 'registration.py'),
-    'verified': (20, 180, CORE, 'Verified pair', 'agreement.py, verification.py'),
+    'verified': (20, 180, CORE, 'Verified pair', 'agreement, verification.py'),
     'closure': (20, 300, CORE, 'Loop closure', 'pairwise.py: all agree'),
     'topics': (216, 300, SHELL, 'Topics, back-ends', 'outputs.py, backends/'),
-    'graph': (412, 300, CORE, 'Corrected path', 'pose_graph.py, back_end.py'),
+    'graph': (412, 300, CORE, 'Corrected path', 'pose_graph, back_end.py'),
     'map': (608, 300, OUTSIDE, 'Map file', 'map_file.py: whole or not'),
     'checkpoint': (804, 300, OUTSIDE, 'Checkpoint', 'model/checkpoint.py'),
 }

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import reading, whole_file
+from lpr_ros.core.raw_clouds import finite_xyz
 from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.raw_clouds import finite_xyz
 from lpr_training.datasets.records import PosedCloud
 from lpr_training.datasets.tables import (
     POSE_COLUMNS,

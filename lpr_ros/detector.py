@@ -60,7 +60,7 @@ class Detector:
         self._read = read
         self._listener = listener
         self._statistics = statistics
-        self._settings: PipelineConfig | None = None  # new ones, for the next scan
+        self._settings = pipeline.config  # those of the next scan
         self._scans: Inbox[_Arrival] = Inbox(1)
         self._sightings: Inbox[_Waiting] = Inbox(waiting_keyframes)
         self._threads = [
@@ -107,8 +107,8 @@ class Detector:
                 self._listener.on_fault(error)
 
     def _describe(self, arrival: _Arrival) -> None:
-        settings, self._settings = self._settings, None
-        if settings is not None:
+        settings = self._settings  # which another thread may replace at any time
+        if settings is not self.pipeline.config:
             self.pipeline.reconfigure(settings)
         sighting = self.pipeline.recogniser.add(self._read(arrival.message))
         self._statistics.count('described' if sighting else 'passed')
@@ -125,6 +125,8 @@ class Detector:
         self._note('verdict', waiting.received_s, verdict.seconds)
         self._statistics.count('verified')
         self._statistics.count('rejected', len(verdict.rejected))
+        # Accepted by geometry, but fewer loops: odometry drifts more than it is said to.
+        self._statistics.count('accepted', int(verdict.verified is not None))
         self._statistics.count('loops', len(verdict.trusted))
         if verdict.trusted:
             self._statistics.time('loop', time.monotonic() - waiting.received_s)

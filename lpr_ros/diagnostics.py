@@ -8,7 +8,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from lpr_ros.pose_messages import time_message
 from lpr_ros.statistics import Statistics
 
-RATES = ('scans', 'odometry', 'described', 'verified', 'loops')
+RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops')
 DROPPED = 'dropped.'
 
 

@@ -17,6 +17,7 @@ from lpr_ros.core.config import Config
 from lpr_ros.core.resources import REPOSITORY
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.parameters import Leaf, leaves, markdown_table
+from lpr_ros.pose_graph_node import PoseGraphNodeConfig
 
 YAML_HEAD = """\
 # Every parameter of lpr_node at its default. Copy what you change: what is left out keeps its
@@ -123,6 +124,8 @@ def documents(root: Path) -> dict[Path, str]:
     readme = (root / 'README.md').read_text(encoding='utf-8')
     readme = with_section(readme, 'topics', topics_table())
     readme = with_section(readme, 'parameters', markdown_table(config))
+    graph = markdown_table(PoseGraphNodeConfig())
+    readme = with_section(readme, 'parameters of pose_graph_node', graph)
     page = root / 'docs' / 'architecture.md'
     modules = with_section(page.read_text(encoding='utf-8'), 'modules', modules_tables(root))
     return {

@@ -1,10 +1,12 @@
 """Everything that a configured lpr_node has and an unconfigured one has not."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 import time
 import traceback
+from typing import Any
 
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -17,7 +19,7 @@ from lpr_ros.backends.selection import Backends
 from lpr_ros.cloud_messages import scan_from_message
 from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.errors import CheckpointError, MapError, ScanError
+from lpr_ros.core.errors import CheckpointError, ScanError
 from lpr_ros.core.loop_closer import Verdict
 from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.pipeline import Pipeline, new_database
@@ -27,6 +29,7 @@ from lpr_ros.core.records import Scan
 from lpr_ros.core.resources import default_weights, find_resource
 from lpr_ros.detector import Detector, kind_of
 from lpr_ros.extrinsic import Extrinsic, tf_lookup
+from lpr_ros.map_folder import MapFolder
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.odometry_buffer import OdometryBuffer
 from lpr_ros.outputs import Outputs
@@ -48,6 +51,7 @@ class Engine:
         self._body_frame = ''
         self._frame = DEFAULT_FRAME
         self._subscriptions: list[Subscription] = []
+        self._scan_number: int | None = None  # of the last one, by its publisher
         torch.set_num_threads(config.threads)
         self._extrinsic = Extrinsic(config, tf_lookup(node), self._log.warning)
         weights = weights_path(config.weights)
@@ -57,11 +61,17 @@ class Engine:
             fallback=config.device_fallback,
             warn=self._log.warning,
         )
-        database = self._read_map() if config.load_map and self._map_exists() else None
-        self._backends = Backends(node, config.backends, config.adapters)
+        self._maps = MapFolder(config.map_path)
+        has_map = bool(config.map_path) and self._maps.file(config.map_path).exists()
+        # First what may fail: an engine is made whole or not at all.
+        database = (
+            self._read_map() if config.load_map and has_map
+            else new_database(config, self._describer)
+        )  # fmt: skip
+        self._backends = Backends(node, config.backends, config.adapters, self.on_drop)
         for name, reason in self._backends.missing.items():
             self._log.error(f'back-end {name} gets no loops: {reason}')
-        self._begin(database or new_database(config, self._describer))
+        self._begin(database)
         self._log.info(
             f'ready: {weights} on {self._describer.device}, '
             f'{len(self._detector.pipeline.database)} keyframes in the map'
@@ -74,8 +84,10 @@ class Engine:
             self._subscriptions.append(
                 create(Odometry, 'odometry', self._on_odometry, c.odometry.profile())
             )
-        on_points = lambda message: self._detector.put(message)  # noqa: E731 - it is replaced
-        self._subscriptions.append(create(PointCloud2, 'points', on_points, c.points.profile()))
+        self._scan_number = None
+        self._subscriptions.append(
+            create(PointCloud2, 'points', self._on_points, c.points.profile())
+        )
         names = ', '.join(subscription.topic_name for subscription in self._subscriptions)
         self._log.info(f'listening to {names}')
 
@@ -88,6 +100,8 @@ class Engine:
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Take changed settings, from the next scan on."""
+        if config.map_path:
+            self._maps.file(config.map_path)
         self._config = config
         self._detector.reconfigure(config)
 
@@ -95,15 +109,16 @@ class Engine:
         """Write all places to the file of the parameter; return what was done."""
         database = self._detector.pipeline.database
         count = len(database)
-        database.save(self._map_path())
-        return f'{count} keyframes saved to {self._map_path()}'
+        path = self._maps.file_to_write(self._config.map_path)
+        database.save(path)
+        return f'{count} keyframes saved to {path}'
 
     def load_map(self) -> str:
         """Begin anew among the places of the map; return what was done."""
         database = self._read_map()
         self._end()
         self._begin(database)
-        return f'{len(database)} keyframes loaded from {self._map_path()}'
+        return f'{len(database)} keyframes loaded from {self._config.map_path}'
 
     def reset(self) -> str:
         """Forget all places and begin anew; return what was done."""
@@ -142,11 +157,14 @@ class Engine:
         self._outputs.publish_verdict(verdict)
         place = self._detector.pipeline.database.place
         for loop in verdict.trusted:
-            self._backends.publish(loop, place(loop.query_id), place(loop.match_id))
+            ends = place(loop.query_id), place(loop.match_id)
+            self._backends.publish(loop, *ends, self._extrinsic.newest)
 
     def on_drop(self, kind: str, reason: str) -> None:
         """Count what is left out; of each kind, warn now and then."""
         self._statistics.fail(kind, reason)
+        if self._is_ending():
+            return
         now_s = time.monotonic()
         if now_s - self._warned_s.get(kind, -WARN_EVERY_S) >= WARN_EVERY_S:
             self._warned_s[kind] = now_s
@@ -154,6 +172,8 @@ class Engine:
 
     def on_fault(self, error: Exception) -> None:
         """Report an error of ours; the next scan may go well."""
+        if self._is_ending():
+            return  # what the worker was using is gone
         self._statistics.count('faults')
         self._statistics.fail('fault', f'{type(error).__name__}: {error}')
         self._log.error(''.join(traceback.format_exception(error)))
@@ -161,6 +181,7 @@ class Engine:
     def _begin(self, database: PlaceDatabase) -> None:
         """Start on these places."""
         c = self._config
+        self._stopping = False
         self._closer = CloserProcess(c.verification, c.pairwise, c.candidates)
         pipeline = Pipeline(
             c, self._describer, database=database, closer=self._closer, session=c.session
@@ -170,15 +191,34 @@ class Engine:
         self._detector = Detector(
             pipeline, self._read, self, self._statistics, c.waiting_keyframes
         )
-        self._outputs.publish_path(at_once=True)
+        self._outputs.publish_path()
+
+    def _is_ending(self) -> bool:
+        """Tell whether the workers are being stopped, by us or by a signal."""
+        return self._stopping or not self._node.context.ok()
 
     def _end(self) -> None:
         """Stop the workers and drop the places."""
+        self._stopping = True
         self._odometry.close()
         self._closer.stop()
         self._detector.stop()
         self._detector.pipeline.close()
         self._outputs.close()
+
+    def _on_points(self, message: PointCloud2, info: Mapping[str, Any]) -> None:
+        self._count_missed(info.get('publication_sequence_number'))  # Humble has none
+        self._detector.put(message)
+
+    def _count_missed(self, number: int | None) -> None:
+        """Count scans lost on the way, or replaced by newer ones while they waited for us."""
+        last, self._scan_number = self._scan_number, number
+        # Several publishers count on their own, and one that begins anew from 1.
+        if (
+            last is not None and number is not None and number > last + 1
+            and self._node.count_publishers('points') == 1
+        ):  # fmt: skip
+            self._statistics.count('dropped.before_us', number - last - 1)
 
     def _on_odometry(self, message: Odometry) -> None:
         self._statistics.count('odometry')
@@ -202,17 +242,9 @@ class Engine:
         T_body_sensor = self._extrinsic.T_body_sensor(self._body_frame, message.header.frame_id)
         return replace(scan, T_odom_sensor=T_odom_body @ T_body_sensor)
 
-    def _map_path(self) -> Path:
-        if not self._config.map_path:
-            raise MapError('the parameter map_path is empty, expected the file of the map')
-        return Path(self._config.map_path).expanduser()
-
-    def _map_exists(self) -> bool:
-        return bool(self._config.map_path) and self._map_path().exists()
-
     def _read_map(self) -> PlaceDatabase:
         return PlaceDatabase.load(
-            self._map_path(),
+            self._maps.file(self._config.map_path),
             self._config.database,
             fingerprint=self._describer.fingerprint,
             calibration=self._describer.calibration,

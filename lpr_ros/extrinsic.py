@@ -1,6 +1,7 @@
 """Where the LiDAR sits on the body that odometry follows: a parameter, or tf where it is there."""
 
 from collections.abc import Callable
+import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,8 @@ from rclpy.node import Node
 from lpr_ros.core.errors import BackendError, ScanError
 from lpr_ros.core.geometry import pose_from_quaternion
 from lpr_ros.node_config import NodeConfig
+
+TF_WAIT_S = 3.0  # the first scan may come before the first transform
 
 Lookup = Callable[[str, str], NDArray[np.float64] | None]  # body, sensor -> T_body_sensor
 
@@ -23,21 +26,24 @@ class Extrinsic:
             )
         self._source = config.extrinsic_source
         self._lookup = None if self._source == 'parameter' else lookup
+        self._asked_s: dict[tuple[str, str], float] = {}  # when tf was first asked for a pair
         self._T_given = pose_from_quaternion(config.extrinsic[:3], config.extrinsic[3:])
         self._warn = warn
         self._known: dict[tuple[str, str], NDArray[np.float64]] = {}
+        self.newest = self._T_given  # the one asked for last
 
     def T_body_sensor(self, body: str, sensor: str) -> NDArray[np.float64]:
         """Return where the sensor is; ScanError while only tf may tell and does not yet."""
         if (body, sensor) not in self._known:
             self._known[body, sensor] = self._find(body, sensor)
-        return self._known[body, sensor]
+        self.newest = self._known[body, sensor]
+        return self.newest
 
     def _find(self, body: str, sensor: str) -> NDArray[np.float64]:
         found = self._lookup(body, sensor) if self._lookup is not None else None
         if found is not None:
             return found
-        if self._source == 'tf':
+        if self._source == 'tf' or (self._lookup is not None and not self._is_late(body, sensor)):
             raise ScanError('extrinsic', f'expected a transform from {sensor} to {body} on tf')
         if body != sensor and np.array_equal(self._T_given, np.eye(4)):
             self._warn(
@@ -46,6 +52,12 @@ class Extrinsic:
                 'extrinsic, or have tf publish it'
             )
         return self._T_given
+
+    def _is_late(self, body: str, sensor: str) -> bool:
+        """Tell whether tf has been silent for so long that it will not answer any more."""
+        now_s = time.monotonic()
+        asked_s = self._asked_s.setdefault((body, sensor), now_s)
+        return body == sensor or now_s - asked_s >= TF_WAIT_S
 
 
 def tf_lookup(node: Node) -> Lookup | None:

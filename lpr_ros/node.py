@@ -22,7 +22,7 @@ from lpr_ros.parameters import ConfigParameters
 from lpr_ros.running import run_node
 from lpr_ros.statistics import Statistics
 
-THREADS = 2  # one for topics, one for slow services
+THREADS = 2  # one for topics, one for what is slow
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -38,9 +38,11 @@ class LprNode(LifecycleNode):
         self._statistics = Statistics()
         self._diagnostics = Diagnostics(self.get_fully_qualified_name(), self._statistics)
         self._status = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        # What takes long must not hold back scans: of those that wait in DDS all but one are lost.
+        slow = MutuallyExclusiveCallbackGroup()
         # Simulated time may stand still, which is when one wants to know why.
-        self.create_timer(1.0, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        slow = MutuallyExclusiveCallbackGroup()  # saving a map must not hold back scans
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(1.0, self._tick, callback_group=slow, clock=steady)
         for name in ('save_map', 'load_map', 'reset'):
             self.create_service(
                 Trigger, f'~/{name}', self._map_service(name), callback_group=slow
@@ -141,7 +143,7 @@ def make_node() -> LprNode:
     node = LprNode()
     try:
         node.start()
-    except LprError:
+    except BaseException:
         node.destroy_node()
         raise
     return node

@@ -49,7 +49,9 @@ class NodeConfig(PipelineConfig):
         fixed=True,
     )  # fmt: skip
     session: str = option('robot', 'name of this robot and run in the map', fixed=True)
-    map_path: str = option('', 'file of the services save_map and load_map')
+    map_path: str = option(
+        '', 'file of save_map and load_map; live, only in the folder it had at start (or ~/.ros)'
+    )
     load_map: bool = option(False, 'load map_path when it is there, at start', fixed=True)
     backends: tuple[str, ...] = option(
         (), 'SLAM back-ends that get the loops', choices=tuple(ADAPTERS), fixed=True

@@ -19,12 +19,16 @@ from lpr_ros.loop_messages import KeyframePath, candidates_message, constraint_m
 from lpr_ros.markers import Pair, markers_message
 from lpr_ros.qos import LATCHED, LOOPS
 
-QUIET_SHARE = 20.0  # the path is not published for so many times as long as publishing it took
+QUIET_S_PER_KEYFRAME = 0.0005  # of the path: a listener in Python reads a pose in 80 us
 SHOWN_REJECTED = 200  # the newest; there can be many
 
 
 class Outputs:
-    """The topics below the node's name. Keyframes come from one thread, verdicts from another."""
+    """The topics below the node's name.
+
+    Keyframes come from one thread, verdicts from another; what grows with the drive, path and
+    markers, is published by a third, that may take its time.
+    """
 
     def __init__(self, node: Node, database: PlaceDatabase, frame_id: str):
         self._node = node
@@ -37,7 +41,7 @@ class Outputs:
         for keyframe_id in range(len(database)):
             self._path.add(database.place(keyframe_id))
         self._quiet_until_s = 0.0
-        self._path_is_published = False
+        self._published: tuple[int, str] | None = None  # length and frame of the last path
         self._lock = threading.Lock()  # over what is drawn
         self._session = ''
         self._poses: dict[int, NDArray[np.float64]] = {}  # of the session
@@ -47,7 +51,8 @@ class Outputs:
 
     def set_frame(self, frame_id: str) -> None:
         """Say in which frame the poses of this session are."""
-        self._path.message.header.frame_id = frame_id
+        with self._lock:
+            self._path.frame_id = frame_id
 
     def publish_sighting(self, sighting: Sighting) -> None:
         """Publish a keyframe and what it looks like."""
@@ -59,21 +64,19 @@ class Outputs:
             if keyframe.T_odom_sensor is not None:
                 self._poses[keyframe.id] = keyframe.T_odom_sensor
             self._path.add(keyframe)
-            self._path_is_published = False
-        # Before a loop can come of it, its keyframe is known to who listens.
-        self.publish_path(at_once=bool(sighting.candidates))
         self._candidates.publish(candidates_message(keyframe.id, sighting.matches))
 
-    def publish_path(self, *, at_once: bool = False) -> None:
-        """Publish the keyframes if there are new ones; a long path not for every one of them."""
+    def publish_path(self) -> None:
+        """Publish the keyframes if there are new ones; a long path not every time."""
         with self._lock:
-            start_s = time.monotonic()
-            if self._path_is_published or (start_s < self._quiet_until_s and not at_once):
+            now_s = time.monotonic()
+            state = len(self._path), self._path.frame_id
+            if state == self._published or now_s < self._quiet_until_s:
                 return
-            self._keyframes.publish(self._path.message)
-            end_s = time.monotonic()
-            self._quiet_until_s = end_s + QUIET_SHARE * (end_s - start_s)
-            self._path_is_published = True
+            self._published = state
+            self._quiet_until_s = now_s + QUIET_S_PER_KEYFRAME * len(self._path)
+            path = self._path.serialised()
+        self._keyframes.publish(path)
 
     def publish_verdict(self, verdict: Verdict) -> None:
         """Publish the loops that may be trusted now."""
@@ -93,7 +96,7 @@ class Outputs:
             if not watchers or sizes == self._drawn:
                 return
             self._drawn = sizes
-            frame_id = self._path.message.header.frame_id
+            frame_id = self._path.frame_id
             poses, accepted = dict(self._poses), list(self._accepted)
             rejected: Sequence[Pair] = list(self._rejected)
         message = markers_message(stamp_ns, frame_id, poses, accepted, rejected)

@@ -100,13 +100,17 @@ class Leaf:
         return descriptor
 
 
-def leaves(config: Config, prefix: str = '') -> Iterator[Leaf]:
-    """Walk the fields of a configuration, sections in depth; its values are the defaults."""
+def leaves(config: Config, prefix: str = '', *, fixed: bool = False) -> Iterator[Leaf]:
+    """Walk the fields of a configuration, sections in depth; its values are the defaults.
+
+    In a fixed section all are fixed.
+    """
     hints = get_type_hints(type(config))
     for f in fields(config):
         value, name = getattr(config, f.name), prefix + f.name
+        is_fixed = fixed or f.metadata.get('fixed', False)
         if isinstance(value, Config):
-            yield from leaves(value, f'{name}.')
+            yield from leaves(value, f'{name}.', fixed=is_fixed)
             continue
         yield Leaf(
             name,
@@ -117,7 +121,7 @@ def leaves(config: Config, prefix: str = '') -> Iterator[Leaf]:
             f.metadata.get('low', -math.inf),
             f.metadata.get('high', math.inf),
             f.metadata.get('choices', ()),
-            f.metadata.get('fixed', False),
+            is_fixed,
         )
 
 

@@ -21,7 +21,7 @@ from std_srvs.srv import Trigger
 
 from lpr_ros.core.back_end import BackEndConfig
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import BackendError, ConfigError
+from lpr_ros.core.errors import BackendError
 from lpr_ros.core.g2o import write_g2o
 from lpr_ros.core.pointcloud2 import stamp_ns
 from lpr_ros.core.poses import NS_PER_S
@@ -43,8 +43,10 @@ class PoseGraphNodeConfig(Config):
     path_interval_s: float = option(
         0.2, 'the path is published no more often', unit='s', low=0.01, high=60.0, fixed=True
     )
-    g2o_path: str = option('pose_graph.g2o', 'file that ~/save_g2o writes')
-    back_end: BackEndConfig = field(default_factory=BackEndConfig)
+    g2o_path: str = option('pose_graph.g2o', 'file that ~/save_g2o writes', fixed=True)
+    back_end: BackEndConfig = field(
+        default_factory=BackEndConfig, metadata={'fixed': True}
+    )
 
 
 class PoseGraphNode(Node):
@@ -54,7 +56,7 @@ class PoseGraphNode(Node):
         super().__init__('pose_graph_node', **options)
         parameters = ConfigParameters(self, PoseGraphNodeConfig())
         self._config = parameters.read()
-        parameters.watch(self._reconfigure)
+        parameters.watch(lambda config: None)  # all are read at start: a change is refused
         self._feed = GraphFeed(self._config.back_end)
         self._odometry_ns: int | None = None
         self._odometry_frame = ''
@@ -75,11 +77,6 @@ class PoseGraphNode(Node):
         self.create_service(Trigger, '~/optimise', self._on_optimise)
         clock = Clock(clock_type=ClockType.STEADY_TIME)  # also while the time of a bag stands
         self.create_timer(self._config.path_interval_s, self._publish_path, clock=clock)
-
-    def _reconfigure(self, config: PoseGraphNodeConfig) -> None:
-        if config.back_end != self._config.back_end:
-            raise ConfigError('back_end: cannot be changed while running; restart the node')
-        self._config = config
 
     def _on_keyframes(self, message: Path) -> None:
         if self._feed.take_path(message):

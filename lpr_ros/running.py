@@ -36,6 +36,10 @@ def run_node(
     except LprError as error:
         print(f'error: {error}', file=sys.stderr)
         return 1
+    except Exception:
+        if rclpy.ok():
+            raise
+        # A signal ended the context under whoever was using it: not an error but the end.
     finally:
         rclpy.try_shutdown()
         ignore_signals()

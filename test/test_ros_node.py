@@ -3,7 +3,7 @@
 import signal
 
 from builtin_interfaces.msg import Time
-from node_rig import Rig, cloud_of, ends_of, odometry_of, sessions_of, start_node
+from node_rig import START_S, Rig, cloud_of, ends_of, odometry_of, sessions_of, start_node
 import numpy as np
 import pytest
 from ros_processes import ros_session, wait_until
@@ -159,6 +159,21 @@ def test_newest_scan_wins_and_every_scan_is_accounted_for(rig, patient):
     assert int(status['scans']) == ends
 
 
+def test_scans_that_newer_ones_replace_before_they_are_taken_are_counted(rig):
+    """With a depth of 1 DDS keeps the newest and says nothing of the others."""
+    def known():
+        status = rig.status()
+        return int(status['scans']) + int(status.get('dropped.before_us', 0))
+
+    rig.take(step(0))
+    before = known()
+    burst = [cloud_of(step(index)) for index in range(1, 61)]
+    for cloud in burst:
+        rig.points.publish(cloud)
+    wait_until(lambda: known() >= before + len(burst), 'all scans')
+    assert known() == before + len(burst)
+
+
 def test_settings_change_with_the_next_scan(rig):
     rig.drive(LAP)
     rig.drive(AGAIN)
@@ -210,6 +225,23 @@ def test_map_that_is_not_there_is_refused_by_name(rig):
     rig.set('map_path', str(rig.ros.folder / 'places.map'))
 
 
+def test_map_stays_in_its_folder_and_replaces_maps_only(rig):
+    folder = rig.ros.folder
+    for path in ('/etc/places.map', str(folder / '..' / 'places.map')):
+        done, said = rig.set('map_path', path)
+        assert not done
+        assert f'outside {folder}' in said
+    text = rig.weights.read_bytes()
+    assert rig.set('map_path', str(rig.weights)) == (True, '')
+    assert 'is not a map' in rig.trigger('save_map').message
+    assert rig.weights.read_bytes() == text
+    absent = folder / 'absent' / 'places.map'
+    assert rig.set('map_path', str(absent)) == (True, '')
+    assert not rig.trigger('save_map').success
+    assert not absent.parent.exists()
+    assert rig.set('map_path', str(folder / 'places.map')) == (True, '')
+
+
 def test_diagnostics_tell_rates_times_and_size(rig):
     rig.drive(range(3))
     status = rig.status_with('described', 3)
@@ -254,12 +286,22 @@ def test_lifecycle_with_simulated_time_from_configure_to_the_end(ros):
     assert 'Traceback' not in rig.process.output
 
 
+def test_interrupt_while_it_starts(ros):
+    rig = Rig(ros, autostart=True)
+    wait_until(lambda: 'lpr_node' in rig.node.get_node_names(), 'node', START_S)
+    rig.process.interrupt()
+    assert rig.process.wait() == 0
+    assert 'Traceback' not in rig.process.output, rig.process.output
+
+
 def test_interrupt_during_work_twice(ros):
     rig = Rig(ros, autostart=True)
     bad = start_node(ros, {'weights': '/nowhere/other.safetensors', 'autostart': True})
     rig.wait_active()
     rig.drive(LAP)
     rig.drive(AGAIN)
+    for index in range(AGAIN[-1] + 1, AGAIN[-1] + 9):
+        rig.send(step(index))
     rig.process.interrupt()
     rig.process.interrupt()
     assert rig.process.wait() == 0

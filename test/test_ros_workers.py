@@ -267,13 +267,19 @@ def test_missing_device_fails_or_falls_back_as_the_parameter_says():
     assert SafeDescriber(load, 'cuda', fallback=True, warn=lambda text: None).device == 'cpu'
 
 
+@pytest.fixture
+def late(monkeypatch):
+    """Tf that is silent is silent for good."""
+    monkeypatch.setattr('lpr_ros.extrinsic.TF_WAIT_S', 0.0)
+
+
 def extrinsic(lookup=None, **given):
     warnings = []
     made = Extrinsic(override(NodeConfig(), given), lookup, warnings.append)
     return made, warnings
 
 
-def test_extrinsic_comes_from_tf_or_the_parameter():
+def test_extrinsic_comes_from_tf_or_the_parameter(late):
     given = [1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 1.0]
     by_parameter, warnings = extrinsic(lambda body, sensor: None, extrinsic=given)
     assert by_parameter.T_body_sensor('base', 'lidar')[:3, 3].tolist() == given[:3]
@@ -284,6 +290,20 @@ def test_extrinsic_comes_from_tf_or_the_parameter():
         lambda body, sensor: pose(7.0), extrinsic=given, extrinsic_source='parameter'
     )
     assert ignored.T_body_sensor('base', 'lidar')[0, 3] == 1.0
+
+
+def test_tf_that_comes_after_the_first_scan_is_not_missed():
+    """Or all of the drive would be on the wrong mount."""
+    answers = iter([None, None, pose(7.0)])
+    auto, warnings = extrinsic(lambda body, sensor: next(answers))
+    assert np.array_equal(auto.newest, np.eye(4))
+    for _ in range(2):
+        with pytest.raises(ScanError, match='on tf'):
+            auto.T_body_sensor('base', 'lidar')
+    for _ in range(2):
+        assert auto.T_body_sensor('base', 'lidar')[0, 3] == 7.0
+    assert auto.newest[0, 3] == 7.0
+    assert not warnings
 
 
 def test_unknown_extrinsic_is_told_once_and_tf_that_is_silent_is_waited_for():

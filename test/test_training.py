@@ -161,7 +161,13 @@ def test_whole_world_can_be_held_out(tmp_path):
         write_drive(tmp_path, run, frames=12)
     config = config_of(
         ROOT / 'config' / 'sim.yaml',
-        ('data.validation_runs=[city_2]', 'data.validation_gap=6', 'data.positive_m=10.0'),
+        (
+            'data.validation_runs=[city_2]',
+            'data.validation_gap=6',
+            'data.positive_m=10.0',
+            'data.non_negative_m=20.0',
+            'data.neighbour_m=0.0',
+        ),
     )
     data = open_training_data(config.data, tmp_path)
     assert set(data.places.runs) == {'city_1/day_1'}
@@ -170,7 +176,7 @@ def test_whole_world_can_be_held_out(tmp_path):
     assert data.held_out.is_query.sum() == len(data.held_out.places) == 24
     # The two worlds share coordinates, yet no place of one is a place of the other.
     both = open_training_data(
-        override(config, {'data.validation_runs': [], 'data.non_negative_m': 20.0}).data, tmp_path
+        override(config, {'data.validation_runs': []}).data, tmp_path
     )
     for i, run in enumerate(both.places.runs):
         assert {both.places.runs[j] for j in both.tuples.non_negatives[i]} == {run}

@@ -128,13 +128,6 @@ def _registration(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return result, registration.table(result)
 
 
-def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from lpr_training.benchmarks import fuzz
-
-    result = fuzz.run(args.inputs, args.seed, args.targets)
-    return result, fuzz.table(result)
-
-
 def _node(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from lpr_training.benchmarks import node
 
@@ -147,6 +140,13 @@ def _loops(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = loops.run(args.weights, args.data, drives=args.drives, peers=args.peers)
     return result, loops.table(result)
+
+
+def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import fuzz
+
+    result = fuzz.run(args.inputs, args.seed, args.targets)
+    return result, fuzz.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,11 +11,12 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.backends.base import seen_from_base
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import BackendError
-from lpr_ros.core.geometry import invert, pose_from_euler
+from lpr_ros.core.geometry import invert
 from lpr_ros.core.poses import NS_PER_S
-from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.core.tangent import adjoint, propagate
 
 
@@ -30,9 +31,6 @@ class ForeignNodesConfig(Config):
         5.0, 'nor nodes further away by odometry: it is not the same as ours then', unit='m',
         low=0.0, fixed=True,
     )  # fmt: skip
-    T_base_sensor: tuple[float, float, float, float, float, float] = option(
-        (0.0,) * 6, 'LiDAR on the robot: x y z in m, roll pitch yaw in rad', fixed=True
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +48,6 @@ class ForeignNodes:
 
     def __init__(self, config: ForeignNodesConfig):
         self._config = config
-        self._T_base_sensor = pose_from_euler(config.T_base_sensor[:3], config.T_base_sensor[3:])
         self._by_time: list[tuple[int, int]] = []  # stamp, id
         self._poses: dict[int, NDArray[np.float64]] = {}
         self._lock = Lock()  # nodes come from the executor, loops from the worker
@@ -63,22 +60,24 @@ class ForeignNodes:
                 self._poses[node_id] = T_odom_base
 
     def move(
-        self, loop: LoopClosure, query: Keyframe | Place, match: Keyframe | Place
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> ForeignLoop:
         """Return the loop between the nodes nearest to its ends; BackendError if there are none.
 
-        With X = T_base_sensor and offsets from odometry: T_node_node' = A (X T X^-1) B.
+        With T between the base at the keyframes and offsets from odometry: T_node_node' = A T B.
         """
-        match_id, T_match_node = self._nearest(match)
-        query_id, T_query_node = self._nearest(query)
+        match_id, T_match_node = self._nearest(match, T_base_sensor)
+        query_id, T_query_node = self._nearest(query, T_base_sensor)
         if match_id == query_id:
             raise BackendError(f'keyframes {match.id} and {query.id} are both at node {match_id}')
-        X = self._T_base_sensor
-        T = invert(T_match_node) @ X @ loop.T_match_query @ invert(X) @ T_query_node
-        to_node = adjoint(invert(T_query_node) @ X)  # a motion of the sensor, seen from the node
-        return ForeignLoop(match_id, query_id, T, propagate(to_node, loop.covariance))
+        base = seen_from_base(loop, T_base_sensor)
+        T = invert(T_match_node) @ base.T_match_query @ T_query_node
+        to_node = adjoint(invert(T_query_node))  # a motion of the base, seen from the node
+        return ForeignLoop(match_id, query_id, T, propagate(to_node, base.covariance))
 
-    def _nearest(self, keyframe: Keyframe | Place) -> tuple[int, NDArray[np.float64]]:
+    def _nearest(
+        self, keyframe: Place, T_base_sensor: NDArray[np.float64]
+    ) -> tuple[int, NDArray[np.float64]]:
         """Return the node nearest in time, and its pose seen from the base at the keyframe."""
         if keyframe.T_odom_sensor is None:
             raise BackendError(f'keyframe {keyframe.id} has no odometry')
@@ -89,7 +88,7 @@ class ForeignNodes:
                 raise BackendError('the back-end has not told its nodes yet')
             stamp_ns, node_id = min(around, key=lambda node: abs(node[0] - keyframe.stamp_ns))
             T_odom_node = self._poses[node_id]
-        T_base_node = self._T_base_sensor @ invert(keyframe.T_odom_sensor) @ T_odom_node
+        T_base_node = T_base_sensor @ invert(keyframe.T_odom_sensor) @ T_odom_node
         gap_s = abs(stamp_ns - keyframe.stamp_ns) / NS_PER_S
         offset_m = float(np.linalg.norm(T_base_node[:3, 3]))
         if gap_s > self._config.max_gap_s or offset_m > self._config.max_offset_m:

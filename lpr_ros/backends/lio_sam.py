@@ -8,13 +8,16 @@ from collections import deque
 from dataclasses import dataclass
 from threading import Lock
 
+import numpy as np
+from numpy.typing import NDArray
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from std_msgs.msg import Float64MultiArray
 
+from lpr_ros.backends.base import refuse_other_session
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.poses import NS_PER_S
-from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.core.records import LoopClosure, Place
 
 WAITING = 100  # loops; a robot that finds more in a row has many of the same place
 # LIO-SAM takes its first keyframe not before the query and its last not after the match: half
@@ -47,9 +50,13 @@ class LioSam:
         self._timer.cancel()
 
     def publish(
-        self, loop: LoopClosure, query: Keyframe | Place, match: Keyframe | Place
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
-        """Send the loop now, or as soon as the interval allows."""
+        """Send the loop now, or as soon as the interval allows.
+
+        Of a time before its own LIO-SAM would take its first keyframe, wherever that is.
+        """
+        refuse_other_session(query, match)
         times = (
             (query.stamp_ns - ROUNDING_NS) / NS_PER_S,
             (match.stamp_ns + ROUNDING_NS) / NS_PER_S,

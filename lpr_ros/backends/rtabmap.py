@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rclpy.node import Node
 
 from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import BackendError, LprError
 from lpr_ros.core.poses import NS_PER_S
-from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.interfaces import interface
 from lpr_ros.pose_messages import pose_from_message, transform_message
 
@@ -46,12 +47,12 @@ class Rtabmap:
         self._knows_earlier_nodes = False
 
     def publish(
-        self, loop: LoopClosure, query: Keyframe | Place, match: Keyframe | Place
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
         """Ask RTAB-Map for a link; its pose is that of `to` in `from`, in the base frame."""
         if not self._links.service_is_ready():
             raise BackendError(f'no service {self._links.srv_name}: is RTAB-Map running?')
-        moved = self._nodes.move(loop, query, match)
+        moved = self._nodes.move(loop, query, match, T_base_sensor)
         link = self._link(
             from_id=moved.match_id,
             to_id=moved.query_id,

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rclpy.node import Node
 
 from lpr_ros.backends.base import Adapter
@@ -13,7 +15,7 @@ from lpr_ros.backends.rtabmap import Rtabmap, RtabmapConfig
 from lpr_ros.backends.swarm_slam import SwarmSlam, SwarmSlamConfig
 from lpr_ros.core.config import Config
 from lpr_ros.core.errors import BackendError, LprError
-from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.core.records import LoopClosure, Place
 
 ADAPTERS: dict[str, Callable[[Node, Any], Adapter]] = {
     'lio_sam': LioSam,
@@ -34,10 +36,19 @@ class AdaptersConfig(Config):
 
 
 class Backends:
-    """The chosen adapters; `missing` says of each that cannot be used why."""
+    """The chosen adapters; `missing` says of each that cannot be used why.
 
-    def __init__(self, node: Node, names: Iterable[str], config: AdaptersConfig):
-        self._node = node
+    `on_drop` hears of each loop that a back-end did not take: its name and the reason.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        names: Iterable[str],
+        config: AdaptersConfig,
+        on_drop: Callable[[str, str], None],
+    ):
+        self._on_drop = on_drop
         self._adapters: dict[str, Adapter] = {}
         self.missing: dict[str, str] = {}
         for name in dict.fromkeys(names):
@@ -52,15 +63,15 @@ class Backends:
         return tuple(self._adapters)
 
     def publish(
-        self, loop: LoopClosure, query: Keyframe | Place, match: Keyframe | Place
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
-        """Hand a loop to every back-end; one that cannot take it is named in a warning."""
+        """Hand a loop to every back-end, whether or not the others can take it."""
         for name, adapter in self._adapters.items():
             try:
-                adapter.publish(loop, query, match)
+                adapter.publish(loop, query, match, T_base_sensor)
             except LprError as error:
-                self._node.get_logger().warning(
-                    f'{name} did not get the loop {loop.query_id} to {loop.match_id}: {error}'
+                self._on_drop(
+                    f'loop.{name}', f'loop {loop.query_id} to {loop.match_id}: {error}'
                 )
 
     def close(self) -> None:

@@ -8,13 +8,15 @@ which it then registers itself.
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rclpy.node import Node
 
 from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.pointcloud2 import stamp_ns
-from lpr_ros.core.records import Keyframe, LoopClosure, Place
+from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.interfaces import interface
 from lpr_ros.pose_messages import pose_from_message, transform_message
 
@@ -50,10 +52,10 @@ class SwarmSlam:
         )
 
     def publish(
-        self, loop: LoopClosure, query: Keyframe | Place, match: Keyframe | Place
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
         """Publish one loop."""
-        moved = self._nodes.move(loop, query, match)
+        moved = self._nodes.move(loop, query, match, T_base_sensor)
         message = self._message(keyframe0_id=moved.match_id, keyframe1_id=moved.query_id)
         if self._with_pose:
             message.success = True

@@ -5,10 +5,9 @@ in a thread they would stop description and every callback of a node. And what t
 process, such as ending it, they do to this one only.
 """
 
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -72,7 +71,7 @@ class CloserProcess:
         with self._lock:
             if self._stopped:
                 return
-            ours, theirs = socket.socketpair()
+            ours, theirs = Pipe()
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, '-m', __name__, str(theirs.fileno())],
@@ -80,7 +79,7 @@ class CloserProcess:
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
-            self._connection: Connection[Any, Any] = Connection(ours.detach())
+            self._connection: Connection[Any, Any] = ours
 
 
 def serve(connection: 'Connection[Any, Any]') -> None:
@@ -105,8 +104,8 @@ def serve(connection: 'Connection[Any, Any]') -> None:
 
 
 def main() -> None:
-    """Run as the child: the number of the inherited socket is the only argument."""
-    # Ctrl-C reaches the whole group; the parent decides when this ends, by closing the socket.
+    """Run as the child: the number of the inherited pipe is the only argument."""
+    # Ctrl-C reaches the whole group; the parent decides when this ends, by closing the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(NICENESS)

@@ -108,14 +108,18 @@ def override(config: T, assignments: Mapping[str, Any]) -> T:
     return type(config).from_dict(data)
 
 
-def refuse_fixed(old: Config, new: Config, where: str = '') -> None:
-    """Raise ConfigError when the new configuration changes a field declared as fixed."""
+def refuse_fixed(old: Config, new: Config, where: str = '', *, fixed: bool = False) -> None:
+    """Raise ConfigError when the new configuration changes a field declared as fixed.
+
+    All fields of a fixed section are; `fixed` says that these are in one.
+    """
     for f in fields(old):
         name = f'{where}.{f.name}' if where else f.name
         before, after = getattr(old, f.name), getattr(new, f.name)
+        is_fixed = fixed or f.metadata.get('fixed', False)
         if isinstance(before, Config):
-            refuse_fixed(before, after, name)
-        elif f.metadata.get('fixed') and before != after:
+            refuse_fixed(before, after, name, fixed=is_fixed)
+        elif is_fixed and before != after:
             raise ConfigError(
                 f'{name}: cannot be changed from {before!r} to {after!r} while running; restart '
                 'with the new value'
@@ -187,7 +191,7 @@ def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, 
 
 def check_value(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
     """Check each scalar of a field (tuples element by element) against its declaration."""
-    if not metadata:
+    if not metadata or isinstance(value, Config):  # a section has checked itself
         return
     for scalar in value if isinstance(value, tuple) else (value,):
         if metadata['choices'] and scalar not in metadata['choices']:

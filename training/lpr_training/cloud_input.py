@@ -1,5 +1,8 @@
 """Whether a model's input fits the clouds of a dataset, and how those are quantised for it."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.config import InputConfig
 from lpr_ros.core.model.quantise import lifted
@@ -32,6 +35,21 @@ def input_for(places: PlaceDataset, config: InputConfig) -> InputConfig:
             f'cells of at least {FINEST_METRIC_CELL_M} m'
         )
     return config
+
+
+def in_reach(
+    points: NDArray[np.float32], config: InputConfig, margin_m: float
+) -> NDArray[np.float32]:
+    """Leave out points that no move by `margin_m` brings into the range of the model.
+
+    What augmentation removes is a share of the whole cloud: it must not be all that is seen.
+    """
+    if config.max_range_m == 0.0:
+        return points
+    reach = config.max_range_m + margin_m
+    if config.quantizer == 'bev':  # a square, in any heading
+        reach *= np.sqrt(2.0)
+    return points[np.hypot(points[:, 0], points[:, 1]) <= reach]
 
 
 def _in_words(config: InputConfig) -> str:

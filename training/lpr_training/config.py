@@ -53,11 +53,6 @@ class DataConfig(Config):
                 f'DataConfig: need neighbour_m above non_negative_m, {self.non_negative_m}, or 0, '
                 f'got {self.neighbour_m}'
             )
-        if self.neighbour_m and self.worlds_per_batch:
-            raise ConfigError(
-                'DataConfig: neighbour_m and worlds_per_batch both order the places, expected '
-                f'one of them, got {self.neighbour_m} and {self.worlds_per_batch}'
-            )
         if len(self.validation_x) != len(self.validation_y):
             raise ConfigError(
                 f'DataConfig: validation_x {self.validation_x} and validation_y '

@@ -18,7 +18,7 @@ from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import CloudBatch, collate
 from lpr_training.augment import augment_cloud, draw_batch_matrix
-from lpr_training.cloud_input import input_for
+from lpr_training.cloud_input import in_reach, input_for
 from lpr_training.config import TrainConfig
 from lpr_training.losses import build_loss
 from lpr_training.mining import NegativeMiner
@@ -116,13 +116,18 @@ class Trainer:
             yield Step(number, len(batches), len(batch), loss, statistics)
         self.batch_size = self.config.growth.grown(self.batch_size, active)
 
-    def _order(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
-        """Return the order in which an epoch takes the places, None for any."""
-        if self._data.neighbours is not None:
-            return each_with_a_neighbour(self._data.neighbours, rng)
-        together = self.config.data.worlds_per_batch
+    def _order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the order in which an epoch takes the places."""
         worlds = [world_of(run) for run in self._data.places.runs]
-        return few_worlds_at_a_time(worlds, together, rng) if together else None
+        together = self.config.data.worlds_per_batch
+        order = (
+            few_worlds_at_a_time(worlds, together, rng)
+            if together
+            else rng.permutation(len(worlds))
+        )
+        if self._data.neighbours is None:
+            return order
+        return each_with_a_neighbour(order, self._data.neighbours, rng)
 
     def _step(
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence
@@ -186,7 +191,8 @@ class Trainer:
         self, index: int, rng: np.random.Generator, turn: NDArray[np.float32]
     ) -> NDArray[np.generic]:
         place = self._data.places[index]
-        points = augment_cloud(place.points, self.config.augment, rng) @ turn.T
+        points = in_reach(place.points, self._input, self.config.augment.shift)
+        points = augment_cloud(points, self.config.augment, rng) @ turn.T
         try:
             return quantise(points, self._input)
         except CloudError as error:

@@ -34,9 +34,9 @@ class NegativeMiner:
             for chunk in self._processes.share(chunks)
         ]
         gathered = self._processes.gather(
-            mine, [len(chunk) for chunk in chunks], torch.empty(0, describer.dim)
+            mine, [len(chunk) for chunk in chunks], torch.empty(0, describer.dim, device=device)
         )
-        self._descriptors = gathered.numpy()
+        self._descriptors = gathered.cpu().numpy()
         model.train()
 
     def extend(

@@ -17,6 +17,7 @@ from nav_msgs.msg import Odometry, Path
 import numpy as np
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Float64MultiArray
 from tqdm import tqdm
 
 from lpr_ros.cloud_messages import cloud_message
@@ -50,22 +51,31 @@ class Latencies:
 
     def __init__(self, listener: Listener):
         self.sent_s: dict[int, float] = {}  # by stamp
-        self.keyframes_ms: list[float] = []
         self.loops_ms: list[float] = []
-        listener.listen(Path, 'lpr_node/keyframes', self._on_keyframes, LATCHED)
+        self._heard_s: list[float] = []  # of keyframes, whose candidates come at once and in order
+        self._path = Path()  # tells their stamps, but comes once in a second only
+        listener.listen(Float64MultiArray, 'lpr_node/candidates', self._on_candidates, 100)
+        listener.listen(Path, 'lpr_node/keyframes', self._on_path, LATCHED)
         listener.listen(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
 
-    def _on_keyframes(self, message: Path) -> None:
-        if message.poses:
-            self._note(message.poses[-1], self.keyframes_ms)
+    @property
+    def keyframes_ms(self) -> list[float]:
+        """Return the times of the keyframes known by now."""
+        stamps_ns = (stamp_ns(pose.header) for pose in self._path.poses)
+        return [
+            (heard_s - self.sent_s[stamp]) * 1e3
+            for stamp, heard_s in zip(stamps_ns, self._heard_s, strict=False)
+        ]
+
+    def _on_candidates(self, message: Float64MultiArray) -> None:
+        self._heard_s.append(time.monotonic())
+
+    def _on_path(self, message: Path) -> None:
+        self._path = message
 
     def _on_loop(self, message: Odometry) -> None:
-        self._note(message, self.loops_ms)
-
-    def _note(self, message: Any, times_ms: list[float]) -> None:
-        sent_s = self.sent_s.get(stamp_ns(message.header))
-        if sent_s is not None:
-            times_ms.append((time.monotonic() - sent_s) * 1e3)
+        sent_s = self.sent_s[stamp_ns(message.header)]
+        self.loops_ms.append((time.monotonic() - sent_s) * 1e3)
 
 
 def run(seconds: float = 60.0) -> dict[str, Any]:
@@ -109,6 +119,7 @@ def run(seconds: float = 60.0) -> dict[str, Any]:
         return {
             'sent': len(scans),
             'received': listener.count('scans'),
+            'replaced_or_lost': listener.count('dropped.before_us'),
             'points': int(np.mean([len(scan.points) for scan in scans])),
             'keyframes': listener.count('keyframes'),
             'loops': len(listener.loops),

@@ -63,10 +63,15 @@ def sim_suite() -> list[SuiteWorld]:
         SuiteWorld('worlds', kind, seed, ('hdl64', 'vlp16'), 280.0, 400.0, 2.0)
         for kind, seed in (('city', 50), ('city', 51), ('suburb', 50), ('forest', 50))
     ]
+    # Each sensor on two days, so that drives can be searched with the same sensor and another;
+    # the worlds are small, so that drives meet.
     test = [
-        SuiteWorld('test', kind, seed, ('hdl64', 'hdl32', 'vlp16'), 320.0, 600.0, 2.0)
-        for kind, seed in (('city', 100), ('city', 101), ('suburb', 100), ('forest', 100))
-    ]
+        SuiteWorld('test', kind, seed, ('hdl64', 'hdl64', 'hdl32', 'hdl32'), size_m, 600.0, 2.0)
+        for kind, seed, size_m in (
+            ('city', 100, 200.0), ('city', 101, 200.0), ('suburb', 100, 200.0),
+            ('forest', 100, 150.0),
+        )
+    ]  # fmt: skip
     return training + validation + test
 
 

@@ -62,7 +62,15 @@ setup(
         'peers': ['map_closures'],  # what benchmark.py loops compares with
         # Source only: CPU_ONLY=1 pip install --no-build-isolation, with libopenblas-dev (README).
         'minkowski': ['MinkowskiEngine'],
-        'dev': ['hypothesis', 'mypy', 'pytest', 'pytest-timeout', 'ruff', 'types-PyYAML'],
+        'dev': [
+            'hypothesis',
+            'mypy',
+            'pytest',
+            'pytest-cov',
+            'pytest-timeout',
+            'ruff',
+            'types-PyYAML',
+        ],
     },
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),

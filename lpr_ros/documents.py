@@ -1,10 +1,12 @@
 """Files that are written from the configuration, so that nothing is declared twice.
 
-    python -m lpr_ros.documents    rewrites config/lpr.yaml and the tables of README.md
+    python -m lpr_ros.documents    rewrites config/lpr.yaml and the tables of README.md and
+                                   docs/architecture.md
 
 A test fails when they are not what this would write.
 """
 
+import ast
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -91,6 +93,22 @@ def _scalar(value: Any) -> str:
     return f"'{value}'" if value == '' else str(value)
 
 
+def modules_tables(root: Path) -> str:
+    """Return what every module of the package is for, by the first line of its docstring."""
+    package = root / 'lpr_ros'
+    folders = sorted({path.parent for path in package.rglob('*.py')})
+    return '\n'.join(
+        f'### {folder.relative_to(root)}\n\n| module | what it is for |\n|---|---|\n'
+        + ''.join(f'| `{p.name}` | {_first_line(p)} |\n' for p in sorted(folder.glob('*.py')))
+        for folder in folders
+    )
+
+
+def _first_line(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding='utf-8'))) or ''
+    return text.partition('\n')[0].replace('|', r'\|')
+
+
 def with_section(text: str, name: str, content: str) -> str:
     """Return a document with what stands between its marks of that name replaced."""
     begin, end = f'<!-- {name}: by lpr_ros.documents -->\n', f'<!-- end of {name} -->'
@@ -108,9 +126,12 @@ def documents(root: Path) -> dict[Path, str]:
     readme = with_section(readme, 'parameters', markdown_table(config))
     graph = markdown_table(PoseGraphNodeConfig())
     readme = with_section(readme, 'parameters of pose_graph_node', graph)
+    page = root / 'docs' / 'architecture.md'
+    modules = with_section(page.read_text(encoding='utf-8'), 'modules', modules_tables(root))
     return {
         root / 'config' / 'lpr.yaml': parameters_yaml(config),
         root / 'README.md': readme,
+        page: modules,
     }
 
 

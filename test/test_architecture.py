@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 import re
+import runpy
 import sys
 from xml.etree import ElementTree
 
@@ -158,3 +159,21 @@ def test_python_files_stay_within_their_budget():
 def test_shipped_parameter_files_are_yaml():
     for path in sorted((ROOT / 'config').glob('*.yaml')):
         assert isinstance(yaml.safe_load(path.read_text(encoding='utf-8')), dict), path
+
+
+def test_the_architecture_page_names_every_module_where_it_is():
+    page = (ROOT / 'docs' / 'architecture.md').read_text(encoding='utf-8')
+    sections = {part.partition('\n')[0]: part for part in page.split('### ')[1:]}
+    for path in (ROOT / 'lpr_ros').rglob('*.py'):
+        folder = str(path.parent.relative_to(ROOT))
+        assert f'| `{path.name}` | ' in sections[folder], 'run python -m lpr_ros.documents'
+
+
+def test_the_architecture_picture_is_what_its_script_draws():
+    script = ROOT / 'docs' / 'images' / 'architecture.py'
+    drawn = runpy.run_path(str(script))['draw']()
+    assert script.with_suffix('.svg').read_text(encoding='utf-8') == drawn
+    modules = {path.name for path in CORE_FILES}
+    named = set(re.findall(r'(\w+\.py)', drawn)) - {'outputs.py'}
+    assert named <= modules
+    ElementTree.fromstring(drawn)

@@ -73,7 +73,7 @@ def _point_type(header: dict[str, list[str]]) -> tuple[np.dtype[Any], int]:
     unique = [name if name != '_' else f'_{i}' for i, name in enumerate(names)]
     dtype = np.dtype(list(zip(unique, formats, strict=True)))
     count = int(header['POINTS'][0])
-    if count < 0:
+    if count < 1:
         raise ValueError(f'{count} points')
     return dtype, count
 
@@ -102,17 +102,20 @@ def _binary(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArra
             f'{path}: expected {count} points of {dtype.itemsize} bytes = '
             f'{count * dtype.itemsize} bytes, got {len(body)}'
         )
-    return np.frombuffer(body, dtype=dtype, count=count)
+    return np.frombuffer(body[: count * dtype.itemsize], dtype=dtype)
 
 
 def _compressed(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     """Unpack LZF; a compressed file holds one whole field after the other."""
-    sizes = np.frombuffer(body[:8], dtype='<u4')
+    packed = int.from_bytes(body[:4], 'little')
     expected = count * dtype.itemsize
-    if len(sizes) != 2 or sizes[1] != expected or len(body) < 8 + int(sizes[0]):
-        raise DatasetError(f'{path}: expected {expected} bytes compressed, got {sizes.tolist()}')
+    if int.from_bytes(body[4:8], 'little') != expected or len(body) < 8 + packed:
+        raise DatasetError(
+            f'{path}: expected {expected} bytes compressed, got sizes {body[:8]!r} and '
+            f'{len(body)} bytes'
+        )
     try:
-        raw = lzf_decompress(body[8 : 8 + int(sizes[0])])
+        raw = lzf_decompress(body[8 : 8 + packed])
     except IndexError as error:
         raise DatasetError(f'{path}: damaged compressed data') from error
     if len(raw) != expected:

@@ -72,9 +72,16 @@ class Rig:
         self.points.publish(cloud_of(sent))
 
     def take(self, sent: Step) -> Float64MultiArray:
-        """Send a scan that makes a keyframe and wait until it did."""
+        """Send a scan that makes a keyframe and wait until it did.
+
+        Once more where no answer comes: a best-effort scan may be lost while both sides meet.
+        """
         self.send(sent)
-        return self.candidates.take()
+        try:
+            return self.candidates.take(8.0)
+        except AssertionError:
+            self.send(sent)
+            return self.candidates.take()
 
     def drive(self, indices: Iterable[int], **options: Any) -> None:
         for index in indices:

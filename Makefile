@@ -2,28 +2,50 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Remade when the declared or the pinned dependencies change.
+# Remade when the declared or the locked dependencies change.
 STAMP := $(VENV)/.installed
+EXTRAS := ros training sim peers dev
 
-.PHONY: test demo demo-real lint setup coverage sbom clean
+.PHONY: test demo demo-real lint setup lock coverage sbom clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make test   set up, then lint, type-check and test'
 	@echo 'make demo   set up, then play a simulated drive to the nodes and draw a report'
 	@echo 'make demo-real  the same with the real scans of ../shared/data'
+	@echo 'make lock   resolve the dependencies of setup.py anew, with hashes'
 	@echo 'make coverage  the tests again, with the lines of lpr_ros that none of them runs'
 	@echo 'make sbom   list what is installed, with licences, to build/sbom.json'
 	@echo 'make clean  remove the environment and the caches'
 
 setup: $(STAMP)
 
-$(STAMP): setup.py constraints.txt
+# After the locked packages only torch is left for the second line to bring.
+$(STAMP): setup.py requirements-dev.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check \
-		-c constraints.txt --no-build-isolation -e '.[ros,training,sim,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		-r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e .
 	touch $@
+
+# What runs the package, and what tests and training need besides, for every Python and platform.
+# Versions already in the files stay where they can: delete one to renew it. torch is left out, and
+# with it the CUDA libraries that it pins itself.
+TORCH_ONLY := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 \
+	nvidia-nvshmem-cu13 triton
+UV := build/lock/bin/uv
+COMPILE = $(UV) pip compile --quiet setup.py --universal --python-version 3.10 --generate-hashes \
+	--annotation-style line --custom-compile-command 'make lock' \
+	--excludes build/lock/torch_only.txt --no-emit-package torch
+
+$(UV):
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet uv==0.13.7
+
+lock: $(UV)
+	printf '%s\n' $(TORCH_ONLY) > build/lock/torch_only.txt
+	$(COMPILE) --output-file requirements.lock
+	$(COMPILE) --output-file requirements-dev.lock --constraint requirements.lock $(EXTRAS:%=--extra %)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

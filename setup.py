@@ -1,7 +1,6 @@
 """The ament_python package, and the one place where dependencies are declared.
 
-Exact versions are in constraints.txt; install with `pip install -c constraints.txt ...`: an
-unconstrained `torch` brings gigabytes of CUDA libraries.
+Versions and hashes of all but torch are in the lock files, made from this one by `make lock`.
 """
 
 from pathlib import Path
@@ -47,12 +46,14 @@ setup(
         'matplotlib',
         'numba',
         'numpy',
+        'numpy<2; python_version < "3.11"',  # gtsam for Python 3.10 was built with NumPy 1
         'pyyaml',
         'rosbags',
         'safetensors',
         'scipy',
+        'setuptools',
         'small_gicp',
-        'torch',
+        'torch==2.13.0',  # pinned here: every index has another file of it, so no lock can hold it
         'tqdm',
     ],
     extras_require={
@@ -61,7 +62,7 @@ setup(
         'sim': ['embreex', 'trimesh'],
         'peers': ['map_closures'],  # what benchmark.py loops compares with
         # Source only: CPU_ONLY=1 pip install --no-build-isolation, with libopenblas-dev (README).
-        'minkowski': ['MinkowskiEngine'],
+        'minkowski': ['MinkowskiEngine==0.5.4'],
         'dev': [
             'hypothesis',
             'mypy',

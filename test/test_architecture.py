@@ -41,7 +41,7 @@ def normalised(requirement: str) -> str:
 
 
 def declared_dependencies() -> dict[str, list[str]]:
-    """Return requirement names per extra; the key '' holds those always installed."""
+    """Return requirements per extra; the key '' holds those always installed."""
     arguments = setup_arguments()
     tree = ast.parse((ROOT / 'setup.py').read_text(encoding='utf-8'))
     ros = next(ast.literal_eval(n.value) for n in tree.body
@@ -52,13 +52,18 @@ def declared_dependencies() -> dict[str, list[str]]:
         is_list = isinstance(value, ast.List)
         names = ast.literal_eval(value) if is_list else [f'ros-jazzy-{name}' for name in ros]
         declared[ast.literal_eval(key)] = names
-    return {extra: [normalised(name) for name in names] for extra, names in declared.items()}
+    return declared
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / 'constraints.txt').read_text(encoding='utf-8').splitlines()
-    pairs = [line.split('==') for line in lines if line and not line.startswith('#')]
-    return {normalised(name): version for name, version in pairs}
+def locked(name: str) -> dict[str, set[str]]:
+    """Return the hashes of each `package==version ; marker` of a lock file."""
+    text = (ROOT / name).read_text(encoding='utf-8').replace(' \\\n', ' ')
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith('#')]
+    found = {}
+    for line in lines:
+        requirement, *hashes = re.split(r'\s+--hash=sha256:', line)
+        found[requirement] = set(hashes)
+    return found
 
 
 @pytest.mark.parametrize('path', CORE_FILES, ids=lambda path: str(path.relative_to(CORE)))
@@ -100,10 +105,11 @@ def test_every_third_party_import_of_the_core_is_declared():
     used = {name for path in CORE_FILES for name in imported_packages(path)} - own
     declared = declared_dependencies()
     optional = {'MinkowskiEngine'}  # imported in one file, which says so where it is absent
+    always = {normalised(name) for name in declared['']}
     missing = {name for name in used - optional
-               if normalised(DECLARED_AS.get(name, name)) not in declared['']}
+               if normalised(DECLARED_AS.get(name, name)) not in always}
     assert not missing
-    assert 'minkowskiengine' in declared['minkowski']
+    assert optional <= {name.partition('==')[0] for name in declared['minkowski']}
 
 
 @pytest.mark.parametrize(('package', 'user'), [
@@ -134,18 +140,28 @@ def test_manifest_and_setup_agree():
     assert root.findtext('license') == ast.literal_eval(arguments['license'])
     email = ast.literal_eval(arguments['maintainer_email'])
     assert root.find('maintainer').get('email') == email
-    declared = {name.removeprefix('ros-jazzy-').replace('-', '_')
+    declared = {normalised(name).removeprefix('ros-jazzy-').replace('-', '_')
                 for name in declared_dependencies()['ros']}
     in_manifest = {node.text for node in root.findall('exec_depend')}
     assert declared <= in_manifest
 
 
-def test_every_dependency_is_pinned_and_torch_exactly():
-    pinned = pins()
-    assert pinned['torch'] == '2.13.0'
-    declared = {name for names in declared_dependencies().values() for name in names}
-    assert not declared - pinned.keys()
-    assert all(re.fullmatch(r'[0-9][0-9A-Za-z.+]*', version) for version in pinned.values())
+def test_every_dependency_is_locked_with_hashes_and_torch_pinned():
+    declared = declared_dependencies()
+    assert 'torch==2.13.0' in declared['']
+    assert all('==' in name for name in declared['minkowski'])  # source only, built by hand
+    in_lock = {name for extra, names in declared.items() if extra != 'minkowski' for name in names}
+    run, everything = locked('requirements.lock'), locked('requirements-dev.lock')
+    for names, lock in ((declared[''], run), (in_lock, everything)):
+        missing = {normalised(name) for name in names} - {normalised(name) for name in lock}
+        assert missing == {'torch'}, 'run make lock'
+    for name, hashes in everything.items():
+        assert re.match(r'[a-z0-9-]+==[0-9][0-9A-Za-z.]*( ;|$)', name)
+        assert hashes, name
+        assert all(re.fullmatch('[0-9a-f]{64}', digest) for digest in hashes), name
+    pinned = {name.partition(' ;')[0]: hashes for name, hashes in everything.items()}
+    for name, hashes in run.items():
+        assert pinned[name.partition(' ;')[0]] == hashes
 
 
 def test_python_files_stay_within_their_budget():

@@ -1,7 +1,6 @@
 """What lpr_node publishes of keyframes and loops: every topic, its type and its QoS."""
 
 from collections import deque
-from collections.abc import Sequence
 import threading
 import time
 
@@ -19,8 +18,25 @@ from lpr_ros.loop_messages import KeyframePath, candidates_message, constraint_m
 from lpr_ros.markers import Pair, markers_message
 from lpr_ros.qos import LATCHED, LOOPS
 
-QUIET_S_PER_KEYFRAME = 0.0005  # of the path: a listener in Python reads a pose in 80 us
+QUIET_S_PER_KEYFRAME = 0.0005  # a listener in Python reads a pose of the path in 80 us
 SHOWN_REJECTED = 200  # the newest; there can be many
+
+
+class Pace:
+    """When to publish anew what grows with the drive: if it changed, and the longer the rarer."""
+
+    def __init__(self) -> None:
+        self._published: tuple[object, ...] = ()
+        self._quiet_until_s = 0.0
+
+    def is_due(self, state: tuple[object, ...], keyframes: int) -> bool:
+        """Tell whether to publish what is now in this state and so long."""
+        now_s = time.monotonic()
+        if state == self._published or now_s < self._quiet_until_s:
+            return False
+        self._published = state
+        self._quiet_until_s = now_s + QUIET_S_PER_KEYFRAME * keyframes
+        return True
 
 
 class Outputs:
@@ -40,14 +56,13 @@ class Outputs:
         self._path = KeyframePath(frame_id)
         for keyframe_id in range(len(database)):
             self._path.add(database.place(keyframe_id))
-        self._quiet_until_s = 0.0
-        self._published: tuple[int, str] | None = None  # length and frame of the last path
+        self._path_pace, self._markers_pace = Pace(), Pace()
         self._lock = threading.Lock()  # over what is drawn
         self._session = ''
         self._poses: dict[int, NDArray[np.float64]] = {}  # of the session
         self._accepted: list[Pair] = []
         self._rejected: deque[Pair] = deque(maxlen=SHOWN_REJECTED)
-        self._drawn: tuple[int, ...] = ()
+        self._verdicts = 0
 
     def set_frame(self, frame_id: str) -> None:
         """Say in which frame the poses of this session are."""
@@ -69,12 +84,9 @@ class Outputs:
     def publish_path(self) -> None:
         """Publish the keyframes if there are new ones; a long path not every time."""
         with self._lock:
-            now_s = time.monotonic()
-            state = len(self._path), self._path.frame_id
-            if state == self._published or now_s < self._quiet_until_s:
+            count = len(self._path)
+            if not self._path_pace.is_due((count, self._path.frame_id), count):
                 return
-            self._published = state
-            self._quiet_until_s = now_s + QUIET_S_PER_KEYFRAME * len(self._path)
             path = self._path.serialised()
         self._keyframes.publish(path)
 
@@ -87,18 +99,18 @@ class Outputs:
             self._accepted += [(loop.query_id, loop.match_id) for loop in verdict.trusted]
             pairs = [(verdict.query_id, c.match.keyframe_id) for c in verdict.rejected]
             self._rejected.extend(pairs)
+            self._verdicts += 1
 
     def publish_markers(self, stamp_ns: int) -> None:
-        """Draw everything, where someone looks and something is new."""
+        """Draw everything, where someone looks and something is new; much of it not every time."""
         watchers = self._markers.get_subscription_count()
         with self._lock:
-            sizes = (watchers, len(self._poses), len(self._accepted), len(self._rejected))
-            if not watchers or sizes == self._drawn:
+            frame_id, count = self._path.frame_id, len(self._poses)
+            state = (watchers, frame_id, self._session, count, self._verdicts)
+            if not watchers or not self._markers_pace.is_due(state, count):
                 return
-            self._drawn = sizes
-            frame_id = self._path.frame_id
             poses, accepted = dict(self._poses), list(self._accepted)
-            rejected: Sequence[Pair] = list(self._rejected)
+            rejected = list(self._rejected)
         message = markers_message(stamp_ns, frame_id, poses, accepted, rejected)
         self._markers.publish(message)
 

@@ -47,6 +47,7 @@ class Player:
     """Publishes timed messages, and the clock between them."""
 
     def __init__(self, node: Node, topics: dict[str, Any], rate: float):
+        self._log = node.get_logger()
         self._rate = rate
         depth = DEPTH if rate > 0.0 else DEPTH_AT_FULL_SPEED
         self._publishers = {
@@ -59,7 +60,12 @@ class Player:
     def wait_for_listeners(self, count: int) -> None:
         """Wait until so many listen to a topic of clouds, or to any where there is none."""
         watched = self._clouds or list(self._publishers.values())
-        while max((p.get_subscription_count() for p in watched), default=count) < count:
+        names = ' or '.join(publisher.topic_name for publisher in watched)
+        told = None
+        while (here := max((p.get_subscription_count() for p in watched), default=count)) < count:
+            if here != told:
+                self._log.info(f'waiting for listeners to {names}: {here} of {count} are there')
+                told = here
             time.sleep(CLOCK_PERIOD_S)
 
     def play(self, source: Source, start_ns: int, stop_ns: int, bar: Any) -> None:

@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 from std_msgs.msg import Float64MultiArray, Header
 
 from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
-from lpr_ros.backends.lio_sam import LioSamConfig
+from lpr_ros.backends.lio_sam import WAITING, LioSamConfig
 from lpr_ros.backends.pose_graph_tools import PoseGraphToolsConfig
 from lpr_ros.backends.rtabmap import RtabmapConfig
 from lpr_ros.backends.selection import ADAPTERS, AdaptersConfig, Backends
@@ -243,6 +243,20 @@ class TestLioSam:
         adapter._timer.cancel()
         adapter.publish(loop_between(9, 0), place(9, 99.0), place(0, 0.0), SAME)
         assert inbox.take(0.25)
+
+    def test_a_loop_that_falls_out_of_a_long_queue_is_counted(self, ros: Ros):
+        """Too many at once: every loop is sent, waits, or is reported."""
+        drops = []
+        config = AdaptersConfig(lio_sam=LioSamConfig(interval_s=60.0))
+        backends = Backends(ros.node(), ['lio_sam'], config, lambda *drop: drops.append(drop))
+        for i in range(1 + WAITING):  # the first is sent at once
+            backends.publish(loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0), SAME)
+        assert not drops
+        for i in range(3):
+            backends.publish(loop_between(900 + i, 0), place(9, 999.0), place(0, 0.0), SAME)
+        assert [kind for kind, _ in drops] == ['loop.lio_sam'] * 3
+        assert f'{WAITING} others wait, of which one in 60.0 s is sent' in drops[0][1]
+        backends.close()
 
 
 class TestForeignNodes:

@@ -1,6 +1,7 @@
 """Core records as ROS messages and back."""
 
 import timeit
+from types import SimpleNamespace
 
 from geometry_msgs.msg import PoseStamped
 from nav_msgs.msg import Odometry, Path
@@ -25,6 +26,7 @@ from lpr_ros.loop_messages import (
     loop_from_constraint,
 )
 from lpr_ros.markers import markers_message
+from lpr_ros.outputs import Pace
 from lpr_ros.pose_messages import (
     header_message,
     odometry_message,
@@ -225,6 +227,22 @@ def test_markers_show_keyframes_and_edges_of_known_ends(rng):
     assert len(by_name['rejected'].points) == 2
     assert {marker.header.frame_id for marker in array.markers} == {'odom'}
     assert len({(m.color.r, m.color.g, m.color.b) for m in array.markers}) == 3
+
+
+def test_what_grows_is_published_ever_more_rarely(monkeypatch):
+    """A drive of 20,000 keyframes, one in a second: its poses are sent at most 2,000 a second."""
+    clock = SimpleNamespace(now_s=100.0)
+    monkeypatch.setattr('lpr_ros.outputs.time.monotonic', lambda: clock.now_s)
+    pace, sent, seconds = Pace(), 0, 20_000
+    for count in range(1, seconds + 1):
+        clock.now_s += 1.0
+        sent += count * pace.is_due((count,), count)
+    assert seconds * 500 < sent < seconds * 2000
+    clock.now_s += 60.0
+    pace.is_due((seconds,), seconds)
+    clock.now_s += 60.0
+    assert not pace.is_due((seconds,), seconds)  # nothing is new
+    assert pace.is_due((seconds, 'a new listener'), seconds)
 
 
 def test_who_listens_late_gets_path_and_loops(ros: Ros, rng):

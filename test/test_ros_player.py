@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from recordings import START_NS, make_scans
-from ros_processes import Ros
+from ros_processes import Ros, wait_until
 from rosbags.rosbag1 import Writer as Ros1Writer
 from rosbags.rosbag2 import Writer as Ros2Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -95,6 +95,15 @@ def test_the_rate_is_kept_and_the_clock_runs_between_messages(ros: Ros, bag):
     assert times == sorted(times)
     assert len(times) > 30
     assert (times[0], times[-1]) == (stamps(clouds)[0], stamps(clouds)[-1])
+
+
+def test_it_says_whom_it_waits_for(ros: Ros, bag):
+    process = player(ros, bag, '--rate', '0', '--wait', '1', '--quiet')
+    told = 'waiting for listeners to /points: 0 of 1 are there'
+    wait_until(lambda: told in process.output, told)
+    listener = Listener(ros)
+    assert listener.clouds.take()
+    assert process.wait() == 0, process.output
 
 
 @pytest.mark.parametrize('sent', [signal.SIGINT, signal.SIGTERM])

@@ -16,6 +16,7 @@ from std_msgs.msg import Float64MultiArray
 
 from lpr_ros.backends.base import refuse_other_session
 from lpr_ros.core.config import Config, option
+from lpr_ros.core.errors import BackendError
 from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.core.records import LoopClosure, Place
 
@@ -40,7 +41,7 @@ class LioSam:
     """Sends the loops one by one, the oldest first; when too many wait, the oldest fall out."""
 
     def __init__(self, node: Node, config: LioSamConfig):
-        self._node = node
+        self._node, self._interval_s = node, config.interval_s
         self._publisher = node.create_publisher(Float64MultiArray, config.topic, 5)
         self._waiting: deque[tuple[float, float]] = deque(maxlen=WAITING)
         self._lock = Lock()  # loops come from the worker, the timer from the executor
@@ -52,7 +53,7 @@ class LioSam:
     def publish(
         self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
-        """Send the loop now, or as soon as the interval allows.
+        """Send the loop now, or as soon as the interval allows; BackendError when one fell out.
 
         Of a time before its own LIO-SAM would take its first keyframe, wherever that is.
         """
@@ -62,9 +63,15 @@ class LioSam:
             (match.stamp_ns + ROUNDING_NS) / NS_PER_S,
         )
         with self._lock:
+            is_full = len(self._waiting) == WAITING
             self._waiting.append(times)
             if self._timer.is_canceled():
                 self._send()
+        if is_full:
+            raise BackendError(
+                f'{WAITING} others wait, of which one in {self._interval_s} s is sent: '
+                'the oldest fell out'
+            )
 
     def close(self) -> None:
         """Take the topic off the node."""

@@ -11,6 +11,7 @@ from lpr_ros.core.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.pairwise import (
     PairwiseConfig,
     PairwiseConsistency,
+    agrees_with_odometry,
     cycle_errors,
     place,
 )
@@ -43,6 +44,32 @@ def test_true_loops_are_trusted_in_spite_of_drift(drive, rng):
     assert len(check.trusted) >= 0.95 * len(loops)
     assert len(reported) >= 0.95 * len(loops)
     assert len({id(x) for x in reported}) == len(reported)
+
+
+WHEELS = OdometryConfig(
+    scale_sigma=0.01, heading_bias_deg=0.8, heading_walk_deg=1.0, position_walk_m=0.3
+)
+
+
+def test_by_default_poor_odometry_costs_no_true_loops_and_admits_no_neighbouring_house():
+    """The drift of wheels; houses that all look alike, 15 m apart, seen again after 100 m."""
+    T_true = laps(COUNT)
+    trusted = count = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        keyframes = [keyframe(i, T) for i, T in enumerate(drifting(T_true, WHEELS, rng))]
+        check = PairwiseConsistency()
+        loops = [true_loop(T_true, i, rng) for i in range(LAP, COUNT, 4)]
+        for loop in loops:
+            add(check, loop, keyframes)
+        trusted += len(check.trusted)
+        count += len(loops)
+        T_house = pose_from_euler([15.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+        for i in range(50, COUNT, 10):
+            T_seen = T_house @ invert(T_true[i - 50]) @ T_true[i]
+            entry = place(closure(i - 50, i, T_seen), keyframes[i], keyframes[i - 50])
+            assert not agrees_with_odometry(entry, PairwiseConfig())
+    assert trusted >= 0.95 * count
 
 
 @pytest.mark.parametrize('seed', range(3))

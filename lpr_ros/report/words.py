@@ -139,10 +139,12 @@ def why_no_loops(result: DriveResult) -> str:
             'scans overlap little: a narrow field of view needs keyframes.submap_m, a sparse '
             'sensor a lower verification.overlap.'
         )
+    noise = result.config.pairwise.odometry
     return (
         'loops were verified by geometry, but they contradict odometry or each other. If your '
-        'odometry drifts more than 1 % of the way or 0.5 degrees per 100 m, say so: '
-        'pairwise.odometry.position_share, pairwise.odometry.heading_deg.'
+        f'odometry drifts more than {100 * noise.position_share:g} % of the way or '
+        f'{noise.heading_deg:g} degrees per 100 m, say so: pairwise.odometry.position_share, '
+        'pairwise.odometry.heading_deg.'
     )
 
 

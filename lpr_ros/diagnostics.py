@@ -10,6 +10,7 @@ from lpr_ros.statistics import Statistics
 
 RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops')
 DROPPED = 'dropped.'
+REFUSED = 10  # loops accepted by geometry of which odometry let none through: worth a word
 
 
 class Diagnostics:
@@ -34,7 +35,7 @@ class Diagnostics:
             values[f'{stage}_mean_ms'] = f'{timing.mean_s * 1e3:.1f}'
             values[f'{stage}_p95_ms'] = f'{timing.p95_s * 1e3:.1f}'
         values['last_error'] = self._statistics.last_error
-        level, summary = judge(state, new)
+        level, summary = judge(state, new, counts)
         status = DiagnosticStatus(
             level=level,
             name=self._name,
@@ -47,8 +48,8 @@ class Diagnostics:
         return array
 
 
-def judge(state: str, new: Mapping[str, int]) -> tuple[bytes, str]:
-    """Say how it goes, by what was counted since the last time."""
+def judge(state: str, new: Mapping[str, int], total: Mapping[str, int]) -> tuple[bytes, str]:
+    """Say how it goes, by what was counted since the last time, and in all."""
     if new.get('faults'):
         return DiagnosticStatus.ERROR, 'errors that nobody foresaw: see the log'
     if state != 'active':
@@ -61,4 +62,6 @@ def judge(state: str, new: Mapping[str, int]) -> tuple[bytes, str]:
         return DiagnosticStatus.WARN, 'dropped: ' + ', '.join(
             f'{number} {kind}' for kind, number in sorted(dropped.items())
         )
+    if total.get('accepted', 0) >= REFUSED and not total.get('loops'):
+        return DiagnosticStatus.WARN, 'every loop contradicts odometry: see pairwise.odometry'
     return DiagnosticStatus.OK, 'scans arrive' if new.get('scans') else 'waiting for scans'

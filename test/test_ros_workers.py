@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 
+from diagnostic_msgs.msg import DiagnosticStatus
 import numpy as np
 import pytest
 from ros_processes import wait_until
@@ -20,6 +21,7 @@ from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
 from lpr_ros.core.records import Scan
 from lpr_ros.detector import Detector
+from lpr_ros.diagnostics import judge
 from lpr_ros.extrinsic import Extrinsic
 from lpr_ros.inbox import Inbox
 from lpr_ros.node_config import NodeConfig
@@ -27,6 +29,7 @@ from lpr_ros.odometry_buffer import OdometryBuffer
 from lpr_ros.safe_describer import SafeDescriber
 from lpr_ros.statistics import Statistics
 
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 SECOND_NS = 1_000_000_000
 CONFIG = override(
     PipelineConfig(), {'database.exclude_s': 3.0, 'database.exclude_m': 20.0}
@@ -321,3 +324,20 @@ def test_unknown_extrinsic_is_told_once_and_tf_that_is_silent_is_waited_for():
     assert strict.T_body_sensor('base', 'lidar')[0, 3] == 7.0
     with pytest.raises(BackendError, match='tf2_ros'):
         extrinsic(None, extrinsic_source='tf')
+
+
+@pytest.mark.parametrize(('state', 'new', 'total', 'expected'), [
+    ('active', {'scans': 10}, {}, (OK, 'scans arrive')),
+    ('active', {}, {}, (OK, 'waiting for scans')),
+    ('inactive', {'dropped.empty': 3}, {}, (OK, 'inactive')),
+    ('inactive', {'faults': 1}, {}, (ERROR, 'errors that nobody foresaw: see the log')),
+    ('active', {'scans': 10, 'dropped.newer_scan': 5}, {}, (OK, 'scans arrive')),
+    ('active', {'scans': 10, 'dropped.newer_scan': 6}, {}, (WARN, 'dropped: 6 newer_scan')),
+    ('active', {'dropped.loop.lio_sam': 2}, {}, (WARN, 'dropped: 2 loop.lio_sam')),
+    ('active', {'scans': 1}, {'accepted': 9}, (OK, 'scans arrive')),
+    ('active', {'scans': 1}, {'accepted': 99, 'loops': 1}, (OK, 'scans arrive')),
+    ('active', {'scans': 1}, {'accepted': 10},
+     (WARN, 'every loop contradicts odometry: see pairwise.odometry')),
+])  # fmt: skip
+def test_diagnostics_say_in_a_word_what_is_wrong(state, new, total, expected):
+    assert judge(state, new, total) == expected

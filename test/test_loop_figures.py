@@ -29,7 +29,7 @@ def drive(rng):
     T_true = laps(COUNT)
     T_odom = drifting(T_true, ODOMETRY, rng)
     scans = [Scan(NO_POINTS, i * 250_000_000, T) for i, T in enumerate(T_odom)]
-    return RecordedDrive('laps', False, scans, T_true)
+    return RecordedDrive('laps', scans, T_true)
 
 
 def true_loop(drive, query):
@@ -102,7 +102,7 @@ def test_scan_context_finds_the_same_cloud_again(drive, rng):
         Scan(clouds[i % LAP].astype(np.float32), s.stamp_ns, s.T_odom_sensor)
         for i, s in enumerate(drive.scans)
     ]
-    same = RecordedDrive('laps', False, scans, drive.T_world_sensor)
+    same = RecordedDrive('laps', scans, drive.T_world_sensor)
     row = loop_peers.peer_figures('scan_context', same)
     assert (row['precision'], row['recall']) == (1.0, 1.0)
 

@@ -6,7 +6,6 @@ import pytest
 from lpr_ros.core.detections import count_detections, sweep_detections
 from lpr_training.metrics import (
     average_precision_at,
-    expected_calibration_error,
     mean_average_precision_curve,
     mean_reciprocal_rank,
     one_percent_cutoff,
@@ -137,12 +136,3 @@ def test_detection_without_queries_or_candidates():
     never = sweep_detections(np.full(3, np.inf), np.zeros(3, dtype=bool), np.ones(3, dtype=bool))
     assert never.f1_max() == 0.0
     assert never.recall_at_full_precision() == 0.0
-
-
-def test_calibration_error_by_hand():
-    claimed = np.array([0.95, 0.95, 0.05, 0.05])
-    right = np.array([True, True, False, False])
-    assert expected_calibration_error(claimed, right) == pytest.approx(0.05)
-    assert expected_calibration_error(claimed, ~right) == pytest.approx(0.95)
-    assert expected_calibration_error(np.ones(3), np.ones(3, dtype=bool)) == 0.0
-    assert np.isnan(expected_calibration_error(np.zeros(0), np.zeros(0, dtype=bool)))

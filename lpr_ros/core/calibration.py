@@ -7,7 +7,6 @@ the node needs to turn a distance into a probability and a probability into a ga
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
@@ -43,23 +42,3 @@ class Calibration(Config):
     def probability(self, distance: float) -> float:
         """Return the probability that a match at this descriptor distance is the same place."""
         return float(np.interp(distance, self.distances, self.probabilities))
-
-    def probability_of(self, distances: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return `probability` of many distances at once."""
-        return np.asarray(np.interp(distances, self.distances, self.probabilities), np.float64)
-
-    def distance_for(self, probability: float) -> float:
-        """Return the largest distance whose probability is at least this, -1 if there is none.
-
-        So `distance <= distance_for(p)` is the same gate as `probability(distance) >= p`; beyond
-        the last knot the probability stays, and with it the gate is infinitely wide.
-        """
-        if probability <= self.probabilities[-1]:
-            return float('inf')
-        if probability > self.probabilities[0]:
-            return -1.0
-        falling = np.asarray(self.probabilities)
-        after = int(np.argmax(falling < probability))  # the first knot below
-        low, high = self.distances[after - 1], self.distances[after]
-        share = (falling[after - 1] - probability) / (falling[after - 1] - falling[after])
-        return float(low + share * (high - low))

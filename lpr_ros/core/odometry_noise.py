@@ -12,8 +12,8 @@ from lpr_ros.core.config import Config, option
 class OdometryNoiseConfig(Config):
     """Drift of odometry, one standard deviation; it is the robot's, not this package's.
 
-    The defaults are those of wheels with a gyroscope; LiDAR odometry has half of it. Set too small,
-    true loops are refused; set too large, fewer of the wrong ones.
+    The defaults are those of wheels with a gyroscope; LiDAR odometry has half of it. Set too
+    small, true loops are refused; set too large, fewer of the wrong ones.
     """
 
     position_share: float = option(

@@ -30,7 +30,6 @@ class PoseGraph:
     def __init__(self, noise: OdometryNoiseConfig | None = None):
         self._noise = noise or OdometryNoiseConfig()
         self._poses: dict[int, NDArray[np.float64]] = {}
-        self._sessions: dict[int, str] = {}
         self._newest: dict[str, Keyframe] = {}
         self.edges: list[Edge] = []
 
@@ -38,10 +37,6 @@ class PoseGraph:
     def poses(self) -> Mapping[int, NDArray[np.float64]]:
         """T_odom_sensor of every keyframe, in order of arrival."""
         return MappingProxyType(self._poses)
-
-    def session_of(self, keyframe_id: int) -> str:
-        """Return the session of a keyframe."""
-        return self._sessions[keyframe_id]
 
     def newest_of(self, session: str) -> int | None:
         """Return the id of the newest keyframe of a session, or None."""
@@ -61,7 +56,6 @@ class PoseGraph:
             raise GraphError(f'keyframe {keyframe.id}: is in the graph already')
         before = self._newest.get(keyframe.session)
         self._poses[keyframe.id] = T_odom_sensor
-        self._sessions[keyframe.id] = keyframe.session
         self._newest[keyframe.session] = keyframe
         edge = None if before is None else self._odometry_edge(before, keyframe)
         if edge is not None:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.errors import DatasetError
-from lpr_training.protocols.retrieval import ground_distance, nearest
 
 SAME_PLACE_M = 5.0
 # Two knots per block: a table of at most 32 rows.
@@ -37,24 +36,6 @@ class _Block:
             self.same + after.same,
             self.pairs + after.pairs,
         )
-
-
-def matched_pairs(
-    queries: NDArray[np.floating],
-    database: NDArray[np.floating],
-    query_xy: NDArray[np.floating],
-    database_xy: NDArray[np.floating],
-    k: int = 1,
-    radius_m: float = SAME_PLACE_M,
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return distance and sameness of each query's k nearest matches, flat.
-
-    Calibrate on matches, not on random pairs: matches are what the node has to judge, and among
-    them the same place is far more frequent.
-    """
-    ranked, distances = nearest(queries, database, k)
-    is_same = ground_distance(query_xy[:, None], database_xy[ranked]) <= radius_m
-    return distances.ravel(), is_same.ravel()
 
 
 def fit_calibration(

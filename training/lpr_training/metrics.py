@@ -64,15 +64,3 @@ def mean_average_precision_curve(
         return np.full(k_max, math.nan)
     curve = [average_precision_at(hits[known], true_counts[known], k) for k in range(1, k_max + 1)]
     return np.array([values.mean() for values in curve])
-
-
-def expected_calibration_error(
-    probabilities: NDArray[np.floating], outcomes: NDArray[np.bool_], bins: int = 10
-) -> float:
-    """Return the mean gap between claimed probability and observed share, weighted by bin."""
-    if len(probabilities) == 0:
-        return math.nan
-    index = np.minimum((np.asarray(probabilities) * bins).astype(np.int64), bins - 1)
-    claimed = np.bincount(index, weights=probabilities, minlength=bins)
-    observed = np.bincount(index, weights=outcomes, minlength=bins)
-    return float(np.abs(claimed - observed).sum() / len(probabilities))

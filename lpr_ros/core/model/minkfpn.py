@@ -67,7 +67,6 @@ class MinkFPN(nn.Module):
     ):
         super().__init__()
         self._ops = ops = load_backend(backend)
-        self._num_top_down = num_top_down
         self.out_channels = feature_size
         inputs = (planes[0], *planes[:-1])  # the strided conv keeps the previous level's channels
         self.conv0 = ops.Conv(1, planes[0], conv0_kernel_size)

@@ -51,7 +51,6 @@ class RecordedDrive:
     """Scans of a drive, each to be a keyframe, and where they truly were."""
 
     name: str
-    is_aliased: bool  # different places look the same
     scans: list[Scan]
     T_world_sensor: NDArray[np.float64]  # (N, 4, 4)
     recent: Recent = Recent()
@@ -83,9 +82,7 @@ def simulated_drive(
     config = SimulationConfig(spacing_m=SPACING_M, odometry=ODOMETRY)
     simulation = simulate_drive(world, device, drive, config, seed=seed)
     scans = [Scan(s.points, s.stamp_ns, s.T_odom_sensor) for s in simulation]
-    return RecordedDrive(
-        f'{kind} {sensor}', kind in ALIASED_WORLDS, scans, simulation.T_world_sensor
-    )
+    return RecordedDrive(f'{kind} {sensor}', scans, simulation.T_world_sensor)
 
 
 def real_drive(data: Path) -> RecordedDrive:
@@ -103,7 +100,7 @@ def real_drive(data: Path) -> RecordedDrive:
         Scan(cloud, int(stamp_ns), T_odom)
         for cloud, stamp_ns, T_odom in zip(clouds, recorded.stamps_ns, T_odom_sensor, strict=True)
     ]
-    return RecordedDrive(REAL_DRIVE, False, scans, T_world_sensor, Recent(0.0, REAL_RECENT_M))
+    return RecordedDrive(REAL_DRIVE, scans, T_world_sensor, Recent(0.0, REAL_RECENT_M))
 
 
 def available(names: Sequence[str], data: Path) -> list[str]:

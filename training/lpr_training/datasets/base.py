@@ -1,17 +1,15 @@
 """The one interface of every dataset: a table of places, and points read when asked for."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.errors import CloudError, DatasetError
+from lpr_ros.core.errors import DatasetError
 from lpr_training.datasets.records import Place
-
-OnBad = Callable[[DatasetError], None]
 
 # What the points of a dataset are: metres, scaled into [-1, 1], or lifted bird's-eye counts.
 METRES, UNIT_CUBE, COLUMNS = 'metres', 'unit cube', 'columns'
@@ -88,21 +86,6 @@ class PlaceDataset(ABC):
     def indices_of(self, run: str) -> NDArray[np.int64]:
         """Return the indices of the places of one run, in order."""
         return np.flatnonzero(np.array(self.runs) == run)
-
-
-def iterate_places(
-    dataset: PlaceDataset, on_bad: OnBad | None = None
-) -> Iterator[tuple[int, Place]]:
-    """Yield (index, place); a place that cannot be read goes to on_bad, or stops the run."""
-    for index in range(len(dataset)):
-        try:
-            place = dataset[index]
-        except (DatasetError, CloudError) as error:
-            if on_bad is None:
-                raise
-            on_bad(error if isinstance(error, DatasetError) else DatasetError(str(error)))
-            continue
-        yield index, place
 
 
 class Subset(PlaceDataset):

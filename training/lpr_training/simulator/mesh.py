@@ -18,10 +18,6 @@ class Mesh:
     faces: NDArray[np.int32]  # (F, 3), indices into vertices
     material: NDArray[np.uint8]  # (F,), Material
 
-    def to_trimesh(self) -> trimesh.Trimesh:
-        """Return the same triangles for viewing, exporting or measuring."""
-        return trimesh.Trimesh(self.vertices, self.faces, process=False)
-
     def tobytes(self) -> bytes:
         """Return the content as bytes: two meshes are equal when these are."""
         return self.vertices.tobytes() + self.faces.tobytes() + self.material.tobytes()

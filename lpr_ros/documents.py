@@ -14,9 +14,10 @@ import re
 from typing import Any
 
 from lpr_ros.core.config import Config
+from lpr_ros.core.markdown import markdown_table
 from lpr_ros.core.resources import REPOSITORY
 from lpr_ros.node_config import NodeConfig
-from lpr_ros.parameters import Leaf, leaves, markdown_table
+from lpr_ros.parameters import Leaf, leaves, parameters_table
 from lpr_ros.pose_graph_node import PoseGraphNodeConfig
 
 YAML_HEAD = """\
@@ -49,8 +50,7 @@ TOPICS = (
 
 def topics_table() -> str:
     """Return the topics and services of lpr_node as the table of the documentation."""
-    rows = [('', 'name', 'type', 'what'), ('---',) * 4, *TOPICS]
-    return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
+    return markdown_table(('', 'name', 'type', 'what'), TOPICS)
 
 
 def parameters_yaml(config: Config) -> str:
@@ -98,8 +98,11 @@ def modules_tables(root: Path) -> str:
     package = root / 'lpr_ros'
     folders = sorted({path.parent for path in package.rglob('*.py')})
     return '\n'.join(
-        f'### {folder.relative_to(root)}\n\n| module | what it is for |\n|---|---|\n'
-        + ''.join(f'| `{p.name}` | {_first_line(p)} |\n' for p in sorted(folder.glob('*.py')))
+        f'### {folder.relative_to(root)}\n\n'
+        + markdown_table(
+            ('module', 'what it is for'),
+            [(f'`{p.name}`', _first_line(p)) for p in sorted(folder.glob('*.py'))],
+        )
         for folder in folders
     )
 
@@ -123,8 +126,8 @@ def documents(root: Path) -> dict[Path, str]:
     config = NodeConfig()
     readme = (root / 'README.md').read_text(encoding='utf-8')
     readme = with_section(readme, 'topics', topics_table())
-    readme = with_section(readme, 'parameters', markdown_table(config))
-    graph = markdown_table(PoseGraphNodeConfig())
+    readme = with_section(readme, 'parameters', parameters_table(config))
+    graph = parameters_table(PoseGraphNodeConfig())
     readme = with_section(readme, 'parameters of pose_graph_node', graph)
     page = root / 'docs' / 'architecture.md'
     modules = with_section(page.read_text(encoding='utf-8'), 'modules', modules_tables(root))

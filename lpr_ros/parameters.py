@@ -21,6 +21,7 @@ from rclpy.parameter import Parameter
 
 from lpr_ros.core.config import Config, check_value, override, refuse_fixed
 from lpr_ros.core.errors import ConfigError
+from lpr_ros.core.markdown import markdown_table
 
 T = TypeVar('T', bound=Config)
 
@@ -174,16 +175,16 @@ class ConfigParameters(Generic[T]):
         return SetParametersResult(successful=True)
 
 
-def markdown_table(config: Config) -> str:
+def parameters_table(config: Config) -> str:
     """Render the parameters as the table of the documentation."""
-    titles = ('parameter', 'default', 'unit', 'may be', 'live', 'meaning')
-    rows = [f'| {" | ".join(titles)} |', '|---' * len(titles) + '|']
+    rows = []
     for leaf in leaves(config):
         default = f'`{leaf.default}`' if leaf.default != '' else '(empty)'
         live = 'no' if leaf.fixed else 'yes'
-        cells = (f'`{leaf.name}`', default, leaf.unit, leaf.constraints, live, leaf.description)
-        rows.append(f'| {" | ".join(cells)} |')
-    return '\n'.join(rows) + '\n'
+        rows.append(
+            (f'`{leaf.name}`', default, leaf.unit, leaf.constraints, live, leaf.description)
+        )
+    return markdown_table(('parameter', 'default', 'unit', 'may be', 'live', 'meaning'), rows)
 
 
 def _declare(node: Node, leaf: Leaf) -> None:

@@ -12,7 +12,7 @@ from lpr_ros.core.back_end import BackEndConfig
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.pipeline import PipelineConfig
-from lpr_ros.parameters import ConfigParameters, leaves, markdown_table
+from lpr_ros.parameters import ConfigParameters, leaves, parameters_table
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class TestLive:
 
 
 def test_the_table_has_a_row_for_each_parameter():
-    rows = markdown_table(ToyConfig()).splitlines()
+    rows = parameters_table(ToyConfig()).splitlines()
     assert [row.split('`')[1] for row in rows[2:]] == [leaf.name for leaf in leaves(ToyConfig())]
     assert tuple(leaf.name for leaf in leaves(ToyConfig())) == ToyConfig.EXPECTED
     assert '| `section.window` | `4` |  | 0 to 10 | yes | earlier queries |' in rows

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.markdown import markdown_table
 from lpr_training.protocols.results import Result
 from lpr_training.protocols.runs import RunsResult
 from lpr_training.protocols.wild_places_intra import IntraResult
@@ -44,11 +45,9 @@ class Table(Result):
 
     def to_markdown(self) -> str:
         """Return the table as GitHub markdown."""
-        head = ['method', *self.columns]
-        lines = [f'**{self.title}** (paper / ours, %)', '', _line(head)]
-        lines.append('|' + '---|' * len(head))
-        lines += [_line([row.method, *_cells(row)]) for row in self.rows]
-        return '\n'.join(lines) + '\n'
+        rows = [(row.method, *_cells(row)) for row in self.rows]
+        table = markdown_table(('method', *self.columns), rows)
+        return f'**{self.title}** (paper / ours, %)\n\n{table}'
 
 
 def load_paper_tables(path: Path) -> dict[str, Any]:
@@ -181,7 +180,3 @@ def _cells(row: Row) -> list[str]:
 
 def _number(value: float | None, absent: str) -> str:
     return absent if value is None or value != value else f'{value:.2f}'
-
-
-def _line(cells: Sequence[str]) -> str:
-    return '| ' + ' | '.join(cells) + ' |'

@@ -12,6 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lpr_ros.core.errors import ConfigError
+from lpr_ros.core.markdown import markdown_table
 from lpr_training.benchmarks.fuzz_list import TARGETS, WEIGHTS
 from lpr_training.benchmarks.fuzz_process import ACCEPTED, REFUSED, Outcome, outcomes
 
@@ -63,18 +64,10 @@ def _run_target(name: str, seed: int, count: int, bar: Any) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """Return the result as a markdown table."""
-    lines = [
-        '| target | inputs | accepted | refused in words | findings |',
-        '|---|---|---|---|---|',
-    ]
+    keys = ('target', 'inputs', 'accepted', 'refused', 'findings')
     rows = [*result['targets'], {
         'target': '**all**',
-        **{key: sum(row[key] for row in result['targets'])
-           for key in ('inputs', 'accepted', 'refused', 'findings')},
+        **{key: sum(row[key] for row in result['targets']) for key in keys[1:]},
     }]  # fmt: skip
-    lines += [
-        f'| {row["target"]} | {row["inputs"]} | {row["accepted"]} | {row["refused"]} '
-        f'| {row["findings"]} |'
-        for row in rows
-    ]
-    return '\n'.join(lines)
+    head = ('target', 'inputs', 'accepted', 'refused in words', 'findings')
+    return markdown_table(head, [[row[key] for key in keys] for row in rows])

@@ -6,6 +6,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from lpr_ros.core.markdown import markdown_table
 from lpr_training.simulator import (
     WORLDS,
     SimulationConfig,
@@ -32,16 +33,13 @@ def run(
 
 def table(result: dict[str, Any]) -> str:
     """Return the result as a markdown table."""
-    lines = [
-        '| world | scans/s | points per scan | triangles | world s | search tree s |',
-        '|---|---|---|---|---|---|',
-    ]
-    lines += [
-        f'| {kind} | {row["scans_per_s"]:.1f} | {row["points_per_scan"]:.0f} '
-        f'| {row["triangles"]:.0f} | {row["world_s"]:.1f} | {row["tree_s"]:.1f} |'
+    digits = {'scans_per_s': 1, 'points_per_scan': 0, 'triangles': 0, 'world_s': 1, 'tree_s': 1}
+    rows = [
+        (kind, *(f'{row[key]:.{n}f}' for key, n in digits.items()))
         for kind, row in result['worlds'].items()
     ]
-    return '\n'.join(lines)
+    head = ('world', 'scans/s', 'points per scan', 'triangles', 'world s', 'search tree s')
+    return markdown_table(head, rows)
 
 
 def _measure(kind: str, scans: int, seed: int, workers: int) -> dict[str, float]:

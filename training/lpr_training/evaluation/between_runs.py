@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.markdown import markdown_table
 from lpr_training.datasets import oxford_sets, wild_places, wild_places_sets
 from lpr_training.datasets.base import PlaceDataset, describe_folder
 from lpr_training.evaluation.methods import Method
@@ -103,10 +104,8 @@ def evaluate_all(
 
 
 def _markdown(name: str, results: Mapping[str, RunsResult]) -> str:
-    head = ['set', *COLUMNS]
-    lines = [f'**{name}**', '', f'| {" | ".join(head)} |', '|' + '---|' * len(head)]
+    rows = []
     for title, r in results.items():
         shares = (r.recall_at_1, r.recall_at_one_percent, r.mrr, r.mrr_official, r.map_curve[-1])
-        cells = [title, *map(percent, shares), str(r.pairs), str(r.queries)]
-        lines.append(f'| {" | ".join(cells)} |')
-    return '\n'.join(lines) + '\n'
+        rows.append((title, *map(percent, shares), r.pairs, r.queries))
+    return f'**{name}**\n\n' + markdown_table(('set', *COLUMNS), rows)

@@ -8,7 +8,7 @@ import numpy as np
 from lpr_ros.core.errors import DatasetError
 from lpr_training.datasets.kitti_bev import KittiBevDataset
 from lpr_training.evaluation.methods import Method
-from lpr_training.evaluation.report import Report, markdown_table, percent
+from lpr_training.evaluation.report import Report, percent, values_table
 from lpr_training.figures import plot_matches
 from lpr_training.protocols.kitti_bev import default_ranges, score_kitti_bev
 from lpr_training.tables import KITTI_BEV, kitti_bev_table
@@ -69,7 +69,7 @@ def evaluate(
 def _markdown(values: dict[str, Any], sequence: str) -> str:
     rows = [(f'recall@{k}', percent(values[f'recall_at_{k}'])) for k in (1, 5, 20)]
     rows += [(name, values[name]) for name in ('queries', 'queries_skipped', 'ms_per_scan')]
-    text = markdown_table(f'KITTI {sequence}, {values["method"]}', rows)
+    text = values_table(f'KITTI {sequence}, {values["method"]}', rows)
     if sequence not in KITTI_BEV['BEVPlace'] or values['yaw_seed'] is None:
         return text
     recall = values['recall_at_1']

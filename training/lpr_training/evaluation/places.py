@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.markdown import markdown_table
 from lpr_training.datasets.base import PlaceDataset, Subset
 from lpr_training.datasets.places import PlacesDataset
 from lpr_training.evaluation.methods import Method
@@ -77,9 +78,8 @@ def _evaluate(
 
 
 def _markdown(name: str, results: Mapping[str, WorldResult]) -> str:
-    lines = [f'**{name}**', '', f'| {" | ".join(COLUMNS)} |', '|' + '---|' * len(COLUMNS)]
+    rows = []
     for world, r in results.items():
         shares = (r.recall_at_1, r.recall_at_1_opposite, r.recall_at_5)
-        cells = [world, *map(percent, shares), str(r.queries), str(r.queries_opposite)]
-        lines.append(f'| {" | ".join(cells)} |')
-    return '\n'.join(lines) + '\n'
+        rows.append((world, *map(percent, shares), r.queries, r.queries_opposite))
+    return f'**{name}**\n\n' + markdown_table(COLUMNS, rows)

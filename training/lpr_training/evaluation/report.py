@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lpr_ros.core.files import whole_file
+from lpr_ros.core.markdown import markdown_table
 from lpr_training.protocols.results import plain
 
 FIGURE_FORMATS = ('png', 'pdf')
@@ -37,11 +38,10 @@ def write_figures(folder: Path, figures: Mapping[str, Figure]) -> None:
                 figure.savefig(partial, format=kind)
 
 
-def markdown_table(title: str, rows: Sequence[tuple[str, Any]]) -> str:
+def values_table(title: str, rows: Sequence[tuple[str, Any]]) -> str:
     """Return a table of two columns: what, and how much."""
-    lines = [f'**{title}**', '', '| | |', '|---|---|']
-    lines += [f'| {name} | {_text(value)} |' for name, value in rows]
-    return '\n'.join(lines) + '\n'
+    table = markdown_table(('', ''), [(name, _text(value)) for name, value in rows])
+    return f'**{title}**\n\n{table}'
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,7 @@ from lpr_ros.core.errors import DatasetError
 from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import PlaceDataset, Subset
 from lpr_training.evaluation.methods import Method
-from lpr_training.evaluation.report import Report, markdown_table, percent
+from lpr_training.evaluation.report import Report, percent, values_table
 from lpr_training.figures import plot_matches, plot_precision_recall
 from lpr_training.protocols.sequence import SequenceResult, exclude_recent, score_sequence
 from lpr_training.tables import SCAN_CONTEXT_KITTI
@@ -92,7 +92,7 @@ def _markdown(values: dict[str, Any]) -> str:
         *((name, values[name]) for name in ('queries', 'revisits', 'excluded', 'radius_m')),
         ('ms per scan', values['ms_per_scan']),
     ]
-    return markdown_table(f'{values["run"]}, {values["method"]}', rows)
+    return values_table(f'{values["run"]}, {values["method"]}', rows)
 
 
 def _figures(name: str, places: PlaceDataset, result: SequenceResult) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.markdown import markdown_table
 from lpr_training.datasets import wild_places
 from lpr_training.datasets.base import PlaceDataset, describe_folder
 from lpr_training.datasets.wild_places_sets import INTRA_SEQUENCES, intra_dataset
@@ -75,10 +76,8 @@ def roc_curves(methods: Mapping[str, Mapping[str, IntraResult]]) -> dict[str, di
 
 
 def _markdown(name: str, results: Mapping[str, IntraResult]) -> str:
-    head = ['sequence', *COLUMNS]
-    lines = [f'**{name}**', '', f'| {" | ".join(head)} |', '|' + '---|' * len(head)]
+    rows = []
     for title, r in results.items():
         shares = (r.f1_max, r.recall_at_1, r.roc_area, r.f1_max_any)
-        cells = [title, *map(percent, shares), str(r.queries), str(r.revisits)]
-        lines.append(f'| {" | ".join(cells)} |')
-    return '\n'.join(lines) + '\n'
+        rows.append((title, *map(percent, shares), r.queries, r.revisits))
+    return f'**{name}**\n\n' + markdown_table(('sequence', *COLUMNS), rows)

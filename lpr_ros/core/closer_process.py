@@ -2,7 +2,7 @@
 
 The registration libraries hold the lock of the interpreter while they compute, 0.5 s at a time:
 in a thread they would stop description and every callback of a node. And what they do to the
-process, such as ending it, they do to this one only.
+process, such as ending it or never coming back, they do to this one only.
 """
 
 from multiprocessing.connection import Connection, Pipe
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 from lpr_ros.core.errors import VerificationError
@@ -25,7 +26,14 @@ NICENESS = 5  # where cores are short, describing the next scan comes first
 class CloserProcess:
     """A LoopCloser elsewhere. `close` is for one thread; the rest may be called by any."""
 
-    def __init__(self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int):
+    def __init__(
+        self,
+        verification: VerificationConfig,
+        pairwise: PairwiseConfig,
+        verified: int,
+        timeout_s: float = 60.0,
+    ):
+        self.timeout_s = timeout_s  # of one sighting; the first waits for the process to start
         self.configure(verification, pairwise, verified)
         self._lock = threading.Lock()  # over the life of the process
         self._stopped = False
@@ -39,6 +47,10 @@ class CloserProcess:
 
     def close(self, sighting: Sighting) -> Verdict:
         """Verify the candidates; VerificationError where the process failed and began anew."""
+        # Killed rather than waited for with a timeout: sending may hang as well as the answer.
+        watchdog = threading.Timer(self.timeout_s, self._process.kill)
+        watchdog.start()
+        began_s = time.monotonic()
         try:
             self._connection.send((self._settings, sighting))
             answer = self._connection.recv()
@@ -47,9 +59,12 @@ class CloserProcess:
             self._connection.close()
             self._start()
             raise VerificationError(
-                f'keyframe {sighting.keyframe.id}: verification ended with status {status}; its '
-                'candidates are lost, a new process takes the next ones'
+                f'keyframe {sighting.keyframe.id}: verification ended with status {status} after '
+                f'{time.monotonic() - began_s:.1f} s, expected an answer within {self.timeout_s} '
+                's; its candidates are lost, a new process takes the next ones'
             ) from error
+        finally:
+            watchdog.cancel()
         if isinstance(answer, Verdict):
             return answer
         raise VerificationError(f'keyframe {sighting.keyframe.id}: {answer}')
@@ -100,7 +115,10 @@ def serve(connection: 'Connection[Any, Any]') -> None:
             answer: Verdict | str = closer.close(sighting)
         except Exception as error:  # it is the other side that counts and reports it
             answer = f'{type(error).__name__}: {error}'
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except OSError:
+            return
 
 
 def main() -> None:

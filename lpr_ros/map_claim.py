@@ -19,10 +19,10 @@ class MapClaim:
 
     def __init__(self, path: Path):
         self.path = path
+        lock = path.with_name(f'.{path.name}.lock')
         try:
-            self._descriptor = os.open(
-                path.with_name(f'.{path.name}.lock'), os.O_RDWR | os.O_CREAT, 0o644
-            )
+            # Not open for writing: what is could not be remounted read-only while a node runs.
+            self._descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
         except OSError as error:
             raise MapError(f'{path}: the map cannot be written: {error}') from error
         try:
@@ -35,8 +35,7 @@ class MapClaim:
             self.release()
             raise MapError(f'{path}: {reason}; expected a map of this node alone') from error
         with suppress(OSError):  # on a full disk the others cannot tell by whom it is held
-            os.ftruncate(self._descriptor, 0)
-            os.write(self._descriptor, str(os.getpid()).encode())
+            lock.write_text(str(os.getpid()), encoding='ascii')
 
     def release(self) -> None:
         """Let another process have it."""

@@ -118,10 +118,13 @@ class MapKeeper:
         began_s = time.monotonic()
         with self._files:
             try:
+                before = self._claim
                 path = self._claimed()
                 known = self._on_disk
                 is_ours = known and known.path == path and known.database() is database
                 if not is_ours and os.path.exists(path):
+                    if self._claim is not before:  # free again, for one who has its places
+                        self.release()
                     raise MapError(
                         f'{path}: holds places that this node has not loaded, or has forgotten; '
                         'only ~/save_map writes over it'

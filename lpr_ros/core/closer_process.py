@@ -21,6 +21,7 @@ from lpr_ros.core.recogniser import Sighting
 from lpr_ros.core.verification import VerificationConfig
 
 NICENESS = 5  # where cores are short, describing the next scan comes first
+START_S = 60.0  # that a new process has besides: on a busy machine it is not there at once
 
 
 class CloserProcess:
@@ -33,7 +34,7 @@ class CloserProcess:
         verified: int,
         timeout_s: float = 60.0,
     ):
-        self.timeout_s = timeout_s  # of one sighting; the first waits for the process to start
+        self.timeout_s = timeout_s  # of one sighting
         self.configure(verification, pairwise, verified)
         self._lock = threading.Lock()  # over the life of the process
         self._stopped = False
@@ -48,20 +49,22 @@ class CloserProcess:
     def close(self, sighting: Sighting) -> Verdict:
         """Verify the candidates; VerificationError where the process failed and began anew."""
         # Killed rather than waited for with a timeout: sending may hang as well as the answer.
-        watchdog = threading.Timer(self.timeout_s, self._process.kill)
+        allowed_s = self.timeout_s + (0.0 if self._has_answered else START_S)
+        watchdog = threading.Timer(allowed_s, self._process.kill)
         watchdog.start()
         began_s = time.monotonic()
         try:
             self._connection.send((self._settings, sighting))
             answer = self._connection.recv()
+            self._has_answered = True
         except (EOFError, OSError) as error:
             status = self._process.wait()
             self._connection.close()
             self._start()
             raise VerificationError(
                 f'keyframe {sighting.keyframe.id}: verification ended with status {status} after '
-                f'{time.monotonic() - began_s:.1f} s, expected an answer within {self.timeout_s} '
-                's; its candidates are lost, a new process takes the next ones'
+                f'{time.monotonic() - began_s:.1f} s, expected an answer within {allowed_s} s; '
+                'its candidates are lost, a new process takes the next ones'
             ) from error
         finally:
             watchdog.cancel()
@@ -86,9 +89,10 @@ class CloserProcess:
         with self._lock:
             if self._stopped:
                 return
+            self._has_answered: bool = False
             ours, theirs = Pipe()
             with theirs:
-                self._process = subprocess.Popen(
+                self._process: subprocess.Popen[bytes] = subprocess.Popen(
                     [sys.executable, '-m', __name__, str(theirs.fileno())],
                     env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
                     pass_fds=[theirs.fileno()],

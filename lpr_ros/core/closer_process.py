@@ -38,6 +38,7 @@ class CloserProcess:
         self.configure(verification, pairwise, verified)
         self._lock = threading.Lock()  # over the life of the process
         self._stopped = False
+        self._has_answered = False
         self._start()
 
     def configure(
@@ -89,7 +90,7 @@ class CloserProcess:
         with self._lock:
             if self._stopped:
                 return
-            self._has_answered: bool = False
+            self._has_answered = False
             ours, theirs = Pipe()
             with theirs:
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(

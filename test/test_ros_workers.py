@@ -151,6 +151,19 @@ def test_closer_that_dies_is_replaced(remote, seen):
     assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
 
 
+def test_closer_that_hangs_is_replaced(remote, seen):
+    """Stopped, it takes no sighting and gives no answer: both sides of the pipe hang."""
+    remote.close(seen[-2])
+    hung = remote.pid
+    os.kill(hung, signal.SIGSTOP)
+    remote.timeout_s = 0.5
+    with pytest.raises(VerificationError, match=r'status -9 .* expected an answer within 0\.5 s'):
+        remote.close(seen[-1])
+    assert remote.pid != hung
+    remote.timeout_s = 60.0
+    assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
+
+
 def test_closer_takes_new_settings_with_the_next_sighting(remote, seen):
     assert remote.close(seen[-2]).verified is not None
     impossible = override(CONFIG, {'verification.fewest_inliers': 10**9})
@@ -341,3 +354,8 @@ def test_unknown_extrinsic_is_told_once_and_tf_that_is_silent_is_waited_for():
 ])  # fmt: skip
 def test_diagnostics_say_in_a_word_what_is_wrong(state, new, total, expected):
     assert judge(state, new, total) == expected
+
+
+def test_a_map_that_is_not_saved_is_told_before_what_was_dropped():
+    said = judge('active', {'dropped.empty': 3}, {}, map_error='the disk is full')
+    assert said == (WARN, 'the map is not saved: the disk is full')

@@ -132,6 +132,27 @@ def test_scale_is_one_factor(cloud, rng):
     assert 0.9 <= ratio[0, 0] <= 1.1
 
 
+def test_height_is_scaled_alone_by_one_factor(cloud, rng):
+    changed = augment.scale_height(cloud, 0.4, rng)
+    np.testing.assert_array_equal(changed[:, :2], cloud[:, :2])
+    ratio = changed[:, 2] / cloud[:, 2]
+    assert np.ptp(ratio) < 1e-5
+    assert 0.6 <= ratio[0] <= 1.4
+
+
+def test_height_cut_lowers_and_removes_what_is_under_the_ground(rng):
+    column = np.stack([np.zeros(100), np.zeros(100), np.linspace(0.0, 4.0, 100)], axis=1)
+    config = AugmentConfig(**{**OFF, 'height_cut': 0.8, 'removed': 'delete'})
+    tops = []
+    for _ in range(200):
+        changed = augment.augment_cloud(column.astype(np.float32), config, rng)
+        assert changed[:, 2].min() >= 0.0
+        assert len(changed) == (column[:, 2] >= 4.0 - changed[:, 2].max() - 1e-5).sum()
+        tops.append(changed[:, 2].max())
+    assert min(tops) == pytest.approx(3.2, abs=0.05)
+    assert max(tops) == pytest.approx(4.0, abs=0.05)
+
+
 def test_batch_shares_one_rotation_and_flip(cloud, rng):
     config = AugmentConfig(**{**OFF, 'batch_yaw_deg': 5.0, 'flip_x': 0.25, 'flip_y': 0.25})
     first, second = augment_batch([cloud, cloud], config, rng)

@@ -350,10 +350,23 @@ def test_init_begins_with_the_weights_of_a_checkpoint(oxford, tmp_path, whole_ru
     assert learned
     for name in learned:
         assert torch.equal(before.tensors[name], after.tensors[name]), name
-    other = (*still, 'model.pooling.clusters=3')
+    other = (*still, 'model.backbone.feature_size=24')
     line = arguments(OXFORD_YAML, oxford, tmp_path / 'other', other, '--init', str(weights))
     assert train.main(line) == 1
-    assert 'clusters=3' in capsys.readouterr().err
+    assert 'feature_size=24' in capsys.readouterr().err
+
+
+def test_init_keeps_the_backbone_where_the_pooling_is_another(oxford, tmp_path, whole_run):
+    weights, out = whole_run / 'last.safetensors', tmp_path / 'other_head'
+    still = (*TINY_OXFORD, 'epochs=1', 'learning_rate=0.0', 'min_learning_rate=0.0')
+    other = (*still, 'model.pooling.clusters=3')
+    assert train.main(arguments(OXFORD_YAML, oxford, out, other, '--init', str(weights))) == 0
+    before, after = load_checkpoint(weights), load_checkpoint(out / 'last.safetensors')
+    kernels = [name for name in before.tensors if name.endswith('kernel')]
+    assert kernels
+    for name in kernels:
+        assert torch.equal(before.tensors[name], after.tensors[name]), name
+    assert after.config.pooling.clusters == 3
 
 
 def test_resume_with_another_model_is_refused(oxford, whole_run, capsys):

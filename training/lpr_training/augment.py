@@ -26,6 +26,13 @@ class AugmentConfig(Config):
         'zero', 'removed points are moved to the origin or deleted', choices=('zero', 'delete')
     )
     scale: float = option(0.0, 'scale by 1 +- this, uniform', low=0.0, high=0.9)
+    height_scale: float = option(
+        0.0, 'scale z alone by 1 +- this: a sensor with other layers', low=0.0, high=0.9
+    )
+    height_cut: float = option(
+        0.0, 'lower the cloud by up to this and remove what is below 0 then: on lifted columns, '
+        'a ground that is cut off higher', low=0.0,
+    )  # fmt: skip
     yaw_deg: float = option(0.0, 'turn each cloud by +- this', unit='deg', low=0.0, high=180.0)
     shift: float = option(0.0, 'move each cloud in x-y within a disc of this radius', low=0.0)
     jitter_sigma: float = option(0.001, 'noise of each coordinate', low=0.0)
@@ -62,6 +69,11 @@ def augment_cloud(points: Points, config: AugmentConfig, rng: np.random.Generato
     """Apply every step that concerns one cloud, in the order of the configuration."""
     if config.scale > 0:
         points = scale(points, config.scale, rng)
+    if config.height_scale > 0:
+        points = scale_height(points, config.height_scale, rng)
+    if config.height_cut > 0:
+        points = sink(points, config.height_cut, rng)
+        points = remove(points, points[:, 2] < 0.0, config.removed)
     if config.yaw_deg > 0:
         points = turn(points, config.yaw_deg, rng)
     if config.shift > 0:
@@ -101,6 +113,17 @@ def yaw_matrix(angle_rad: float) -> NDArray[np.float32]:
 def scale(points: Points, amount: float, rng: np.random.Generator) -> Points:
     """Scale the whole cloud by one factor within 1 +- amount."""
     return points * np.float32(rng.uniform(1.0 - amount, 1.0 + amount))
+
+
+def scale_height(points: Points, amount: float, rng: np.random.Generator) -> Points:
+    """Scale z by one factor within 1 +- amount."""
+    factor = rng.uniform(1.0 - amount, 1.0 + amount)
+    return points * np.array([1.0, 1.0, factor], dtype=np.float32)
+
+
+def sink(points: Points, limit: float, rng: np.random.Generator) -> Points:
+    """Lower the cloud by up to limit."""
+    return points - np.array([0.0, 0.0, rng.uniform(0.0, limit)], dtype=np.float32)
 
 
 def turn(points: Points, limit_deg: float, rng: np.random.Generator) -> Points:

@@ -32,7 +32,8 @@ def fit(
 ) -> RunFolder:
     """Train, or go on where a run stopped; returns the folder with its history.
 
-    `init` is a checkpoint of the same model whose weights a new run begins with.
+    `init` is a checkpoint whose weights a new run begins with: its backbone, and its pooling
+    where that is the same.
     """
     processes = join_processes()
     data = open_training_data(config.data, data_root)
@@ -70,11 +71,17 @@ def _new_model(config: TrainConfig, init: Path | None) -> PlaceModel:
     if init is None:
         return PlaceModel(config.model)
     checkpoint = load_checkpoint(init)
-    if checkpoint.config != config.model:
+    model, given = PlaceModel(config.model), checkpoint.config
+    if (given.input, given.backbone) != (config.model.input, config.model.backbone):
         raise CheckpointError(
-            f'{init}: weights of the model {checkpoint.config}, expected {config.model}'
+            f'{init}: weights of the model {given}, expected the input and backbone of '
+            f'{config.model}'
         )
-    return checkpoint.build()
+    source = checkpoint.build()
+    model.backbone.load_state_dict(source.backbone.state_dict())
+    if given.pooling == config.model.pooling:  # another pooling begins anew
+        model.pooling.load_state_dict(source.pooling.state_dict())
+    return model
 
 
 def _train_epoch(trainer: Trainer, epoch: int, bar: 'tqdm[None]') -> dict[str, float]:

@@ -37,8 +37,8 @@ class InputConfig(Config):
     )
     bev_counts: str = option(
         'occupied',
-        'bev only: occupied voxels per column, or published = that minus one, scaled to a '
-        'maximum of 10 per scan, as in the public KITTI images',
+        'bev only: occupied = voxels of 0.4 m per column where there are two; published = layers '
+        'of 0.2 m above the ground, scaled to a maximum of 10, as in the public KITTI images',
         choices=('occupied', 'published'),
     )
 

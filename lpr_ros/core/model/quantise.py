@@ -11,6 +11,9 @@ from lpr_ros.core.sparse import keys
 
 BEV_CELL_M = 0.4  # voxels and columns of the public bird's-eye images
 BEV_MAX_COUNT = 10
+BEV_HEIGHT_M = 0.01  # unit of heights in a column
+BEV_LAYER = 20  # of those units is what the images count in a column ...
+BEV_CLEARANCE = 50  # ... from this far above the ground
 
 Points = NDArray[np.floating[Any]]
 Cells = NDArray[np.int32]
@@ -89,9 +92,10 @@ def _to_polar(points: Points) -> Points:
 
 
 def _cells(
-    points: Points, step: NDArray[np.float64] | float, origin: NDArray[np.float64] | float = 0.0
+    points: Points, step: NDArray[np.float64] | float, rounded: np.ufunc = np.floor
 ) -> NDArray[np.int64]:
-    scaled = np.floor((points - origin) / step)
+    with np.errstate(over='ignore'):  # infinite is out of range too
+        scaled = rounded(points / step)
     if scaled.size:
         low, high = float(scaled.min()), float(scaled.max())
         if low < -keys.LIMIT or high >= keys.LIMIT:
@@ -115,32 +119,40 @@ def _unique_cells(points: Points, step: NDArray[np.float64]) -> Cells:
 
 
 def _column_cells(points: Points, config: InputConfig) -> Cells:
-    """Count voxels per column and stack as many cells: heights are lost, counts are kept."""
-    is_published = config.bev_counts == 'published'
-    if is_published:
-        per_voxel: NDArray[np.integer[Any]] = _centroid_columns(points, BEV_CELL_M)
+    """Count layers per column and stack as many cells: heights are lost, counts are kept."""
+    if config.bev_counts == 'published':
+        columns, counts = _standing_layers(points)
     else:
-        per_voxel = _unique_cells(points, np.full(3, BEV_CELL_M))[:, :2]
-    columns, counts = np.unique(per_voxel, axis=0, return_counts=True)
-    if is_published:
-        counts = np.minimum(counts - 1, BEV_MAX_COUNT)
-        counts = np.rint(BEV_MAX_COUNT * counts / max(int(counts.max()), 1)).astype(np.int64)
-    else:
+        voxels = _unique_cells(points, np.full(3, BEV_CELL_M))
+        columns, counts = np.unique(voxels[:, :2], axis=0, return_counts=True)
         counts = np.where(counts > 1, np.minimum(counts, BEV_MAX_COUNT), 0)
     if not counts.any():
-        raise CloudError('no column with two occupied voxels; expected standing objects')
+        raise CloudError('nothing stands on the ground within range; expected walls, trees, cars')
     cells = lift_columns(columns[counts > 0], counts[counts > 0])
     return _unique_cells((cells + 0.5) * BEV_CELL_M, np.asarray(config.step))
 
 
-def _centroid_columns(points: Points, step: float) -> NDArray[np.int64]:
-    """Return the (x, y) column of each voxel's centroid, voxels anchored at the lowest corner.
+def _standing_layers(points: Points) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return columns and how many layers above the ground hold points, scaled to 10 in a scan.
 
-    That is how the public images were thinned; a column then holds the centroids of up to four
-    voxel columns, which is why their counts exceed the number of voxels a sensor can see upwards.
+    This is how the public images come out when their statistics are taken apart: no ground, even
+    lawns a step above the road are one layer; layers half as high as a column is wide; columns
+    truncated towards the sensor, so that the middle row and column are of double width.
     """
-    wide = points.astype(np.float64)
-    packed = _packed(_cells(wide, step, wide.min(axis=0) - step / 2.0))
-    _, voxel, counts = np.unique(packed, return_inverse=True, return_counts=True)
-    sums = [np.bincount(voxel, weights=wide[:, axis]) for axis in (0, 1)]
-    return _cells(np.stack(sums, axis=1) / counts[:, None], step)
+    cells = np.empty((len(points), 3), np.int64)
+    cells[:, :2] = _cells(points[:, :2], BEV_CELL_M, rounded=np.trunc)
+    cells[:, 2] = _cells(points[:, 2], BEV_HEIGHT_M)
+    packed = np.unique(_packed(cells))  # in order of columns, and of heights in each
+    column, height = packed >> 16, packed & 0xFFFF
+    begins = np.diff(column, prepend=-1) > 0
+    # A low one among the lowest points of the columns: it stays on the road where half of the
+    # columns are walls and crowns seen from afar, and where reflections lie under the road.
+    ground = np.percentile(height[begins], 25.0)
+    layer = np.floor((height - ground - BEV_CLEARANCE) / BEV_LAYER).astype(np.int64)
+    standing = layer >= 0
+    column, counts = np.unique(
+        np.unique(column[standing] << 16 | layer[standing]) >> 16, return_counts=True
+    )
+    counts = np.minimum(counts, BEV_MAX_COUNT)
+    counts = np.rint(BEV_MAX_COUNT * counts / counts.max(initial=1)).astype(np.int64)
+    return np.stack([column >> 16, column & 0xFFFF], axis=1) - keys.LIMIT, counts

@@ -16,6 +16,7 @@ from lpr_ros.core.files import whole_file
 from lpr_ros.core.geometry import Trajectory
 from lpr_ros.core.poses import read_tum, write_tum
 from lpr_ros.core.scan_sources import open_source
+from lpr_training.settled import settled_poses
 from lpr_training.simulator import (
     OdometryConfig,
     SimulationConfig,
@@ -69,20 +70,22 @@ def simulated_drive(folder: Path) -> DemoDrive:
 
 
 def real_drive(data: Path, folder: Path) -> DemoDrive:
-    """Return a walk of 101 m with a spinning LiDAR; its given poses are taken for the truth.
+    """Return a walk of 75 m with a spinning LiDAR; the truth is made from its scans.
 
-    Its scans are 0.1 s apart by their stamps, whatever they were: only the way tells what is
-    recent. It plays at half its speed.
+    The poses that come with it slip by metres. Its scans are 0.1 s apart by their stamps,
+    whatever they were: only the way tells what is recent. It plays at half its speed.
     """
     recorded = data / 'scans_balm.npz'
     if not recorded.is_file():
         raise DatasetError(f'{recorded}: expected the real scans, there are none on this machine')
     source = open_source(recorded)
     path, truth = folder / 'scans_balm.npz', folder / 'truth_balm.tum'
-    T_world = source.T_odom_sensor
-    T_odom = drifting(T_world, DRIFT, np.random.default_rng(0))
-    write_tum(truth, Trajectory(source.stamps_ns, T_world))
-    write_packed(path, [source.points(i) for i in range(len(source))], source.stamps_ns, T_odom)
+    if not (path.is_file() and truth.is_file()):
+        clouds = [source.points(i) for i in range(len(source))]
+        T_world = settled_poses(clouds)
+        T_odom = drifting(T_world, DRIFT, np.random.default_rng(0))
+        write_packed(path, clouds, source.stamps_ns, T_odom)
+        write_tum(truth, Trajectory(source.stamps_ns, T_world))
     parameters = {
         'keyframes.distance_m': 0.5,
         'database.exclude_s': 0.0,

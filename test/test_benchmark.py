@@ -131,7 +131,7 @@ def test_growth_tells_what_is_known_from_what_is_not():
     growth = Growth()
     growth.keyframes = list(range(0, 1000, 10))
     growth.known = [5000 * k for k in growth.keyframes]
-    growth.resident = [10**8 + 5300 * k for k in growth.keyframes]
+    growth.own = [1e8 + 5300 * k for k in growth.keyframes]
     figures = growth.figures()
     assert figures['known_bytes_per_keyframe'] == pytest.approx(5000.0)
     assert figures['other_bytes_per_keyframe'] == pytest.approx(300.0)

@@ -7,8 +7,8 @@ its part of the same cores.
 
 Every scan sent must be handled or counted as dropped. The age of a keyframe is the time from
 publishing its scan to hearing of it; the first and the last part of the drive, a minute each, show
-whether it grows. Memory is that of the node and its verification; of its slope after warm-up,
-what the places in the map take is known.
+whether it grows. Memory is the resident one of the node and its verification, without files and
+what is shared; of its slope after warm-up, what the places in the map take is known.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from lpr_training.benchmarks.figure_table import figure_table
 from lpr_training.benchmarks.load_drive import circular_world, slope
 from lpr_training.benchmarks.node import COLUMNS, IDLE_S, SPEED_MPS, Latencies, start_node
 from lpr_training.demo.listener import Listener, wait_for
-from lpr_training.demo.processes import cpu_seconds, resident_mb
+from lpr_training.demo.processes import cpu_seconds, own_mb
 from lpr_training.simulator import SimulationConfig, load_sensor, make_drive, simulate_drive
 
 LIDARS = ('lidar_left', 'lidar_right')
@@ -83,7 +83,7 @@ def run(minutes: float) -> dict[str, Any]:
 
         first = _one_by_one(listener, send, 0)
         before = _settled_ends(listener)
-        memory: list[tuple[float, float, float]] = []  # minutes, resident MB, MB of the database
+        memory: list[tuple[float, float, float]] = []  # minutes, own MB, MB of the database
         cpu_before_s, began_s = cpu_seconds(node.pid), time.monotonic()
         for number in tqdm(range(first, first + count), desc='send', unit='scan'):
             due_s = began_s + (number - first) / SCANS_PER_S
@@ -93,7 +93,7 @@ def run(minutes: float) -> dict[str, Any]:
                 node.check()
                 mib = float(listener.status.get('database_mib', 0.0))
                 passed_min = (time.monotonic() - began_s) / 60.0
-                memory.append((passed_min, resident_mb(node.pid), MB_PER_MIB * mib))
+                memory.append((passed_min, own_mb(node.pid), MB_PER_MIB * mib))
         lasted_s = time.monotonic() - began_s
         busy = (cpu_seconds(node.pid) - cpu_before_s) / lasted_s
         sent = _one_by_one(listener, send, first + count) - first
@@ -184,10 +184,10 @@ def _age_figures(
 
 def _memory_figures(samples: Sequence[tuple[float, float, float]]) -> dict[str, float]:
     """Return slopes after warm-up: of all memory, of the database, and of what is left."""
-    minutes, resident, database = np.array(samples[int(WARM_UP_SHARE * len(samples)) :]).T
+    minutes, own, database = np.array(samples[int(WARM_UP_SHARE * len(samples)) :]).T
     return {
-        'rss_mb': float(resident[-1]),
-        'rss_mb_per_minute': slope(minutes, resident),
+        'memory_mb': float(own[-1]),
+        'memory_mb_per_minute': slope(minutes, own),
         'database_mb_per_minute': slope(minutes, database),
-        'other_mb_per_minute': slope(minutes, resident - database),
+        'other_mb_per_minute': slope(minutes, own - database),
     }

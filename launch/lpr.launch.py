@@ -26,7 +26,7 @@ ARGUMENTS = (
     ('params_file', '', 'your parameters; config/lpr.yaml lists them all'),
     ('preset', '', 'name of a file in config/presets, read before params_file'),
     ('weights', '', 'checkpoint file, or the name of shipped weights'),
-    ('map', '', 'map file: loaded at start where it exists, saved by ~/save_map'),
+    ('map', '', 'map file: loaded at start where it exists, saved every autosave_s'),
     ('device', '', 'auto, cpu or cuda'),
     ('backends', '', 'SLAM back-ends that get the loops, separated by commas'),
     ('pose_graph', 'false', 'true starts pose_graph_node: corrected path and map -> odom'),

@@ -34,7 +34,7 @@ class Diagnostics:
             values[f'{stage}_mean_ms'] = f'{timing.mean_s * 1e3:.1f}'
             values[f'{stage}_p95_ms'] = f'{timing.p95_s * 1e3:.1f}'
         values['last_error'] = self._statistics.last_error
-        level, summary = judge(state, new)
+        level, summary = judge(state, new, str(about.get('map_error', '')))
         status = DiagnosticStatus(
             level=level,
             name=self._name,
@@ -47,10 +47,12 @@ class Diagnostics:
         return array
 
 
-def judge(state: str, new: Mapping[str, int]) -> tuple[bytes, str]:
+def judge(state: str, new: Mapping[str, int], map_error: str = '') -> tuple[bytes, str]:
     """Say how it goes, by what was counted since the last time."""
     if new.get('faults'):
         return DiagnosticStatus.ERROR, 'errors that nobody foresaw: see the log'
+    if map_error:
+        return DiagnosticStatus.WARN, f'the map is not saved: {map_error}'
     if state != 'active':
         return DiagnosticStatus.OK, state
     dropped = {name.removeprefix(DROPPED): n for name, n in new.items() if DROPPED in name and n}

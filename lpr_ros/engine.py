@@ -19,7 +19,7 @@ from lpr_ros.backends.selection import Backends
 from lpr_ros.cloud_messages import scan_from_message
 from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.errors import CheckpointError, ScanError
+from lpr_ros.core.errors import CheckpointError, LprError, ScanError
 from lpr_ros.core.loop_closer import Verdict
 from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.pipeline import Pipeline, new_database
@@ -29,7 +29,7 @@ from lpr_ros.core.records import Scan
 from lpr_ros.core.resources import default_weights, find_resource
 from lpr_ros.detector import Detector, kind_of
 from lpr_ros.extrinsic import Extrinsic, tf_lookup
-from lpr_ros.map_folder import MapFolder
+from lpr_ros.map_keeper import MapKeeper
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.odometry_buffer import OdometryBuffer
 from lpr_ros.outputs import Outputs
@@ -62,13 +62,14 @@ class Engine:
             fallback=config.device_fallback,
             warn=self._log.warning,
         )
-        self._maps = MapFolder(config.map_path)
-        has_map = bool(config.map_path) and self._maps.file(config.map_path).exists()
+        self._map = MapKeeper(config, partial(self._warn, 'map'))
         # First what may fail: an engine is made whole or not at all.
-        database = (
-            self._read_map() if config.load_map and has_map
-            else new_database(config, self._describer)
-        )  # fmt: skip
+        try:
+            is_known = config.load_map and self._map.is_there
+            database = self._read_map() if is_known else new_database(config, self._describer)
+        except LprError:
+            self._map.release()
+            raise
         self._backends = Backends(node, config.backends, config.adapters, self.on_drop)
         for name, reason in self._backends.missing.items():
             self._log.error(f'back-end {name} gets no loops: {reason}')
@@ -101,18 +102,13 @@ class Engine:
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Take changed settings, from the next scan on."""
-        if config.map_path:
-            self._maps.file(config.map_path)
+        self._map.configure(config)
         self._config = config
         self._detector.reconfigure(config)
 
     def save_map(self) -> str:
         """Write all places to the file of the parameter; return what was done."""
-        database = self._detector.pipeline.database
-        count = len(database)
-        path = self._maps.file_to_write(self._config.map_path)
-        database.save(path)
-        return f'{count} keyframes saved to {path}'
+        return self._map.save(self._detector.pipeline.database)
 
     def load_map(self) -> str:
         """Begin anew among the places of the map; return what was done."""
@@ -133,6 +129,7 @@ class Engine:
         self._outputs.publish_path()
         self._outputs.publish_markers(now_ns)
         pipeline = self._detector.pipeline
+        self._map.save_if_due(pipeline.database)
         return {
             'device': self._describer.device,
             'session': pipeline.recogniser.session,
@@ -141,12 +138,13 @@ class Engine:
             'database_mib': f'{pipeline.database.memory_bytes() / 2**20:.1f}',
             'waiting_keyframes': self._detector.waiting,
             'backends': ', '.join(self._backends.names),
+            **self._map.facts(),
         }
 
     def close(self) -> None:
         """Give everything back."""
         self.unsubscribe()
-        self._end()
+        self._end(keep=True)
         self._backends.close()
 
     def on_sighting(self, sighting: Sighting) -> None:
@@ -164,12 +162,8 @@ class Engine:
     def on_drop(self, kind: str, reason: str) -> None:
         """Count what is left out; of each kind, warn now and then."""
         self._statistics.fail(kind, reason)
-        if self._is_ending():
-            return
-        now_s = time.monotonic()
-        if now_s - self._warned_s.get(kind, -WARN_EVERY_S) >= WARN_EVERY_S:
-            self._warned_s[kind] = now_s
-            self._log.warning(f'dropped ({kind}): {reason}')
+        if not self._is_ending():
+            self._warn(kind, f'dropped ({kind}): {reason}')
 
     def on_fault(self, error: Exception) -> None:
         """Report an error of ours; the next scan may go well."""
@@ -179,11 +173,20 @@ class Engine:
         self._statistics.fail('fault', f'{type(error).__name__}: {error}')
         self._log.error(''.join(traceback.format_exception(error)))
 
+    def _warn(self, kind: str, text: str) -> None:
+        """Log a warning, of each kind only now and then."""
+        now_s = time.monotonic()
+        if now_s - self._warned_s.get(kind, -WARN_EVERY_S) >= WARN_EVERY_S:
+            self._warned_s[kind] = now_s
+            self._log.warning(text)
+
     def _begin(self, database: PlaceDatabase) -> None:
         """Start on these places."""
         c = self._config
         self._stopping = False
-        self._closer = CloserProcess(c.verification, c.pairwise, c.candidates)
+        self._closer = CloserProcess(
+            c.verification, c.pairwise, c.candidates, c.verification_timeout_s
+        )
         pipeline = Pipeline(
             c, self._describer, database=database, closer=self._closer, session=c.session
         )
@@ -198,13 +201,17 @@ class Engine:
         """Tell whether the workers are being stopped, by us or by a signal."""
         return self._stopping or not self._node.context.ok()
 
-    def _end(self) -> None:
-        """Stop the workers and drop the places."""
+    def _end(self, *, keep: bool = False) -> None:
+        """Stop the workers and drop the places; the map has them where they are to be kept."""
         self._stopping = True
         self._odometry.close()
         self._closer.stop()
         self._detector.stop()
-        self._detector.pipeline.close()
+        pipeline = self._detector.pipeline
+        if keep:
+            self._map.close(pipeline.database)
+        self._map.wait()
+        pipeline.close()
         self._outputs.close()
 
     def _on_points(self, message: PointCloud2, info: Mapping[str, Any]) -> None:
@@ -249,11 +256,13 @@ class Engine:
         return replace(scan, T_odom_sensor=T_odom_body @ T_body_sensor)
 
     def _read_map(self) -> PlaceDatabase:
-        return PlaceDatabase.load(
-            self._maps.file(self._config.map_path),
-            self._config.database,
-            fingerprint=self._describer.fingerprint,
-            calibration=self._describer.calibration,
+        return self._map.load(
+            partial(
+                PlaceDatabase.load,
+                config=self._config.database,
+                fingerprint=self._describer.fingerprint,
+                calibration=self._describer.calibration,
+            )
         )
 
 

@@ -30,21 +30,28 @@ class GraphFeed:
         self.back_end = BackEnd(self._config)
         self.stamps_ns: list[int] = []  # of every keyframe, with a pose or without
         self.session: str | None = None  # of the newest keyframe
+        self._loops: list[tuple[int, LoopClosure]] = []  # those in the graph, with query stamps
         self._newest: Keyframe | None = None
         self._restarts = 0
 
     def take_path(self, path: Path) -> bool:
         """Take the keyframes not seen before; say whether that changed the graph.
 
-        A path that does not go on from the last one is that of a node that began anew.
+        A path that does not go on from the last one is that of a node that began anew. If it was
+        killed and loaded its map, the beginning is the same, and so are the loops in it.
         """
         stamps = [stamp_ns(pose.header) for pose in path.poses]
         if stamps == self.stamps_ns:
             return False
-        if stamps[: len(self.stamps_ns)] != self.stamps_ns:
+        shared = _shared(stamps, self.stamps_ns)
+        kept: list[tuple[int, LoopClosure]] = []
+        if shared < len(self.stamps_ns):
+            kept = [(s, loop) for s, loop in self._loops if _newest_end(loop) < shared]
             self._begin()
         for number in range(len(self.stamps_ns), len(stamps)):
             self._take_keyframe(number, stamps[number], path.poses[number])
+        for stamp, loop in kept:
+            self._add_loop(stamp, loop)
         self._add_waiting()
         return True
 
@@ -82,12 +89,27 @@ class GraphFeed:
         """Add the loops whose ends are there; ids of another run are told by the stamp."""
         waiting, self._waiting = self._waiting, deque(maxlen=WAITING)
         for stamp, loop in waiting:
-            ends = max(loop.query_id, loop.match_id)
-            if ends >= len(self.stamps_ns) or self.stamps_ns[loop.query_id] != stamp:
+            is_there = _newest_end(loop) < len(self.stamps_ns)
+            if is_there and self.stamps_ns[loop.query_id] == stamp:
+                self._add_loop(stamp, loop)
+            else:
                 self._waiting.append((stamp, loop))
-                continue
-            try:
-                self.back_end.add_loop(loop)
-            except GraphError as error:
-                self.rejected.append(str(error))
         return len(self._waiting) < len(waiting)
+
+    def _add_loop(self, stamp: int, loop: LoopClosure) -> None:
+        try:
+            self.back_end.add_loop(loop)
+        except GraphError as error:
+            self.rejected.append(str(error))
+        else:
+            self._loops.append((stamp, loop))
+
+
+def _newest_end(loop: LoopClosure) -> int:
+    return max(loop.query_id, loop.match_id)
+
+
+def _shared(a: list[int], b: list[int]) -> int:
+    """Return how many numbers are the same from the beginning."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))

@@ -1,4 +1,7 @@
-"""Where maps may be read and written: who can set a parameter must not reach every file."""
+"""Where maps may be read and written: who can set a parameter must not reach every file.
+
+`os.path` rather than `Path`: what may not be looked at is not there, and not an error of ours.
+"""
 
 import os
 from pathlib import Path
@@ -14,7 +17,7 @@ class MapFolder:
         self._folder = Path(os.environ.get('ROS_HOME', '~/.ros')).expanduser().resolve()
         if map_path:
             self._folder = Path(map_path).expanduser().resolve().parent
-            if not self._folder.is_dir():  # better told now than after the drive
+            if not os.path.isdir(self._folder):  # better told now than after the drive
                 raise MapError(f'map_path {map_path}: expected a folder that is there')
 
     def file(self, map_path: str) -> Path:
@@ -32,9 +35,9 @@ class MapFolder:
     def file_to_write(self, map_path: str) -> Path:
         """Return the file of a map that may be replaced; MapError where it may not."""
         path = self.file(map_path)
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise MapError(f'{path}: expected a folder that is there')
-        if path.exists() and not _is_map(path):
+        if os.path.exists(path) and not _is_map(path):
             raise MapError(f'{path}: is there and is not a map, expected a new file or a map')
         return path
 

@@ -52,6 +52,10 @@ class NodeConfig(PipelineConfig):
     map_path: str = option(
         '', 'file of save_map and load_map; live, only in the folder it had at start (or ~/.ros)'
     )
+    autosave_s: float = option(
+        60.0, 'the map is saved this often where map_path is set, and at the end; 0: by save_map '
+        'only', unit='s', low=0.0,
+    )  # fmt: skip
     load_map: bool = option(False, 'load map_path when it is there, at start', fixed=True)
     backends: tuple[str, ...] = option(
         (), 'SLAM back-ends that get the loops', choices=tuple(ADAPTERS), fixed=True
@@ -77,6 +81,10 @@ class NodeConfig(PipelineConfig):
     waiting_keyframes: int = option(
         3, 'keyframes that may wait for verification; beyond, the oldest is not verified', low=1,
         high=1000, fixed=True,
+    )  # fmt: skip
+    verification_timeout_s: float = option(
+        60.0, 'verification that takes longer is given up and begins anew with the next keyframe',
+        unit='s', low=0.1, high=3600.0, fixed=True,
     )  # fmt: skip
     autostart: bool = option(
         False, 'configure and activate at start, without a lifecycle manager', fixed=True

@@ -88,9 +88,9 @@ class Rig:
             self.take(step(index, **options))
 
     def status(self) -> dict[str, str]:
-        """Return the next diagnostics."""
+        """Return its next diagnostics; others may be on the topic too."""
         self.diagnostics.drain()
-        (status,) = self.diagnostics.take().status
+        (status,) = self.diagnostics.take_until(lambda m: m.status[0].name == NODE).status
         return {v.key: v.value for v in status.values} | {'summary': status.message}
 
     def status_with(self, name: str, number: int) -> dict[str, str]:
@@ -126,9 +126,9 @@ class Rig:
         return self.ros.call(self.node, GetState, f'{NODE}/get_state').current_state.label
 
 
-def start_node(ros: Ros, parameters: dict[str, Any]) -> NodeProcess:
+def start_node(ros: Ros, parameters: dict[str, Any], *more: str) -> NodeProcess:
     arguments = [a for name, value in parameters.items() for a in ('-p', f'{name}:={value}')]
-    return ros.start('-m', 'lpr_ros.node', '--ros-args', *arguments)
+    return ros.start('-m', 'lpr_ros.node', '--ros-args', *arguments, *more)
 
 
 def sessions_of(path: Path) -> list[str]:

@@ -208,6 +208,22 @@ class TestFeed:
         assert feed.take_path(Path())
         assert not feed.back_end.poses
 
+    def test_a_node_that_loads_its_map_again_keeps_the_loops_in_it(self, path):
+        """As after kill -9: the last keyframes were not saved, and new ones follow."""
+        feed = GraphFeed(BackEndConfig())
+        feed.take_path(path)
+        for query in (5, 9):
+            feed.take_loop(constraint_message(closure(0, query, np.eye(4)), query * 10**9))
+        again = KeyframePath('odom')
+        for i, T in enumerate(laps(8)):
+            again.add(keyframe(i, T))
+        again.add(keyframe(50, np.eye(4), keyframe_id=8))
+        again.add(keyframe(51, np.eye(4), keyframe_id=9))
+        assert feed.take_path(again.message)
+        assert len(feed.back_end.poses) == 10
+        loops = [(e.from_id, e.to_id) for e in feed.back_end.graph.edges if e.is_loop]
+        assert loops == [(0, 5)]  # keyframe 9 is another one now
+
     def test_a_loop_of_a_run_to_come_waits_for_it(self, path):
         """The ids are known from the run before, but not the stamp."""
         feed = GraphFeed(BackEndConfig())

@@ -148,6 +148,19 @@ def test_closer_that_dies_is_replaced(remote, seen):
     assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
 
 
+def test_closer_that_hangs_is_replaced(remote, seen):
+    """Stopped, it takes no sighting and gives no answer: both sides of the pipe hang."""
+    remote.close(seen[-2])
+    hung = remote.pid
+    os.kill(hung, signal.SIGSTOP)
+    remote.timeout_s = 0.5
+    with pytest.raises(VerificationError, match=r'status -9 .* expected an answer within 0\.5 s'):
+        remote.close(seen[-1])
+    assert remote.pid != hung
+    remote.timeout_s = 60.0
+    assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
+
+
 def test_closer_takes_new_settings_with_the_next_sighting(remote, seen):
     assert remote.close(seen[-2]).verified is not None
     impossible = override(CONFIG, {'verification.fewest_inliers': 10**9})

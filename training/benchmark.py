@@ -9,8 +9,10 @@
     python training/benchmark.py loops --json loops.json
     python training/benchmark.py load --json load.json
     python training/benchmark.py fuzz --inputs 100000 --json fuzz.json
+    python training/benchmark.py faults --json faults.json
 
-Nothing else should run on the machine meanwhile, but for `fuzz`, which measures no time.
+Nothing else should run on the machine meanwhile, but for `fuzz` and `faults`, which measure no
+time.
 """
 
 import argparse
@@ -93,6 +95,10 @@ def build_parser() -> argparse.ArgumentParser:
     fuzz.add_argument('--seed', type=int, default=0, help='which inputs')
     fuzz.add_argument('--targets', nargs='+', default=[], help="such as map 'bag ros1' (all)")
     fuzz.set_defaults(run=_fuzz)
+    faults = commands.add_parser('faults', help='kill -9, full disks, lost sensors, clocks')
+    faults.add_argument('--rounds', type=int, default=5, help='every fault once in each')
+    faults.add_argument('--seed', type=int, default=0, help='which order and moments')
+    faults.set_defaults(run=_faults)
     for command in commands.choices.values():
         command.add_argument('--json', type=Path, help='also write the result here')
     return parser
@@ -169,6 +175,13 @@ def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = fuzz.run(args.inputs, args.seed, args.targets)
     return result, fuzz.table(result)
+
+
+def _faults(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from lpr_training.benchmarks import faults
+
+    result = faults.run(args.rounds, args.seed)
+    return result, faults.table(result)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

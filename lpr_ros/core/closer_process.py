@@ -2,7 +2,7 @@
 
 The registration libraries hold the lock of the interpreter while they compute, 0.5 s at a time:
 in a thread they would stop description and every callback of a node. And what they do to the
-process, such as ending it, they do to this one only.
+process, such as ending it or never coming back, they do to this one only.
 """
 
 from multiprocessing.connection import Connection, Pipe
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 from lpr_ros.core.errors import VerificationError
@@ -20,15 +21,24 @@ from lpr_ros.core.recogniser import Sighting
 from lpr_ros.core.verification import VerificationConfig
 
 NICENESS = 5  # where cores are short, describing the next scan comes first
+START_S = 60.0  # that a new process has besides: on a busy machine it is not there at once
 
 
 class CloserProcess:
     """A LoopCloser elsewhere. `close` is for one thread; the rest may be called by any."""
 
-    def __init__(self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int):
+    def __init__(
+        self,
+        verification: VerificationConfig,
+        pairwise: PairwiseConfig,
+        verified: int,
+        timeout_s: float = 60.0,
+    ):
+        self.timeout_s = timeout_s  # of one sighting
         self.configure(verification, pairwise, verified)
         self._lock = threading.Lock()  # over the life of the process
         self._stopped = False
+        self._has_answered = False
         self._start()
 
     def configure(
@@ -39,17 +49,26 @@ class CloserProcess:
 
     def close(self, sighting: Sighting) -> Verdict:
         """Verify the candidates; VerificationError where the process failed and began anew."""
+        # Killed rather than waited for with a timeout: sending may hang as well as the answer.
+        allowed_s = self.timeout_s + (0.0 if self._has_answered else START_S)
+        watchdog = threading.Timer(allowed_s, self._process.kill)
+        watchdog.start()
+        began_s = time.monotonic()
         try:
             self._connection.send((self._settings, sighting))
             answer = self._connection.recv()
+            self._has_answered = True
         except (EOFError, OSError) as error:
             status = self._process.wait()
             self._connection.close()
             self._start()
             raise VerificationError(
-                f'keyframe {sighting.keyframe.id}: verification ended with status {status}; its '
-                'candidates are lost, a new process takes the next ones'
+                f'keyframe {sighting.keyframe.id}: verification ended with status {status} after '
+                f'{time.monotonic() - began_s:.1f} s, expected an answer within {allowed_s} s; '
+                'its candidates are lost, a new process takes the next ones'
             ) from error
+        finally:
+            watchdog.cancel()
         if isinstance(answer, Verdict):
             return answer
         raise VerificationError(f'keyframe {sighting.keyframe.id}: {answer}')
@@ -71,9 +90,10 @@ class CloserProcess:
         with self._lock:
             if self._stopped:
                 return
+            self._has_answered = False
             ours, theirs = Pipe()
             with theirs:
-                self._process = subprocess.Popen(
+                self._process: subprocess.Popen[bytes] = subprocess.Popen(
                     [sys.executable, '-m', __name__, str(theirs.fileno())],
                     env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
                     pass_fds=[theirs.fileno()],
@@ -100,7 +120,10 @@ def serve(connection: 'Connection[Any, Any]') -> None:
             answer: Verdict | str = closer.close(sighting)
         except Exception as error:  # it is the other side that counts and reports it
             answer = f'{type(error).__name__}: {error}'
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except OSError:
+            return
 
 
 def main() -> None:

@@ -134,13 +134,17 @@ class PlaceDatabase:
             travelled_m=place.travelled_m,
         )
 
-    def save(self, path: Path) -> None:
-        """Write all keyframes to a map file, which a kill or a full disk leaves as it was."""
+    def save(self, path: Path) -> int:
+        """Write all keyframes to a map file, which a kill or a full disk leaves as it was.
+
+        Return how many they were: others may be added meanwhile.
+        """
         count = len(self)
         header = Header(
             self.fingerprint, self.dim, count, self.sessions, self._clouds.point_count(count)
         )
         write_map(Path(path), header, self._batches(count))
+        return count
 
     @classmethod
     def load(

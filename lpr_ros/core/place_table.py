@@ -38,7 +38,8 @@ class PlaceTable:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows and the timelines."""
-        return self.rows.nbytes + sum(line.nbytes for line in self._timelines.values())
+        lines = list(self._timelines.values())  # at once: another thread may begin a session
+        return self.rows.nbytes + sum(line.nbytes for line in lines)
 
     def timeline(self, session: str) -> Timeline:
         """Return a session's timeline; that of an unknown session is empty."""

@@ -54,11 +54,20 @@ class Program:
         """Tell whether it has not ended."""
         return self._process.poll() is None
 
+    @property
+    def output(self) -> str:
+        """What it printed so far."""
+        return self._log.read_text(errors='replace').strip()
+
     def check(self) -> None:
         """Raise an error with what it printed if it has ended on its own."""
         if not self.is_running:
-            text = self._log.read_text(errors='replace').strip()
-            raise LprError(f'{self.name} ended with {self._process.returncode}:\n{text}')
+            raise LprError(f'{self.name} ended with {self._process.returncode}:\n{self.output}')
+
+    def kill(self) -> None:
+        """End it at once, in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         """Interrupt it, and kill it where that does not help."""
@@ -67,8 +76,7 @@ class Program:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_S)
         if self.is_running:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
 
 
 def ros_arguments(parameters: Mapping[str, object]) -> list[str]:

@@ -1,0 +1,42 @@
+"""The right to write a map: one process has it, and the system takes it back when that ends."""
+
+from contextlib import suppress
+import fcntl
+import os
+from pathlib import Path
+
+from lpr_ros.core.errors import MapError
+
+LONGEST_PID = 20
+
+
+class MapClaim:
+    """An exclusive lock beside a map; kill -9 gives it up too, so that none is ever stale.
+
+    What is locked is the open file, not its being there. It is never removed: then two processes
+    could hold two files of one name.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        lock = path.with_name(f'.{path.name}.lock')
+        try:
+            # Not open for writing: what is could not be remounted read-only while a node runs.
+            self._descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise MapError(f'{path}: the map cannot be written: {error}') from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            reason = f'cannot be locked: {error}'
+            if isinstance(error, BlockingIOError):
+                holder = os.read(self._descriptor, LONGEST_PID).decode(errors='replace').strip()
+                reason = f'is kept by process {holder or "(unknown)"}, which alone writes it'
+            self.release()
+            raise MapError(f'{path}: {reason}; expected a map of this node alone') from error
+        with suppress(OSError):  # on a full disk the others cannot tell by whom it is held
+            lock.write_text(str(os.getpid()), encoding='ascii')
+
+    def release(self) -> None:
+        """Let another process have it."""
+        os.close(self._descriptor)

@@ -1,0 +1,162 @@
+"""Faults while running: kill -9, disks that refuse, sensors that go and come back, clocks."""
+
+from collections.abc import Iterator
+import signal
+
+from nav_msgs.msg import Path
+from node_rig import START_S, Rig, cloud_of, ends_of, sessions_of, start_node
+import pytest
+from ros_processes import ros_session, wait_until
+from std_srvs.srv import Trigger
+from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step
+
+from lpr_ros.core.database import PlaceDatabase
+from lpr_ros.core.database_config import DatabaseConfig
+from lpr_ros.core.model.checkpoint import load_checkpoint
+from lpr_ros.qos import LATCHED
+from lpr_training.benchmarks.faults_disk import SmallDisk
+
+AGAIN = STEPS_PER_LAP + 8
+HOUR_NS = 3600 * 10**9
+
+
+def whole_map(rig: Rig, path) -> PlaceDatabase:
+    """Read a map to the last byte."""
+    fingerprint = load_checkpoint(rig.weights).fingerprint
+    return PlaceDatabase.load(path, DatabaseConfig(), fingerprint=fingerprint)
+
+
+def start_again(ros, settings) -> Rig:
+    """Start a node in place of one that was killed, which DDS believes in for 20 s to come."""
+    rig = Rig(ros, **settings)
+    wait_until(lambda: 'listening to' in rig.process.output, 'subscriptions', START_S)
+    return rig
+
+
+def loops_in_graph(ros, tester, keyframes: int) -> int:
+    """Return the loops in the pose graph; -1 while it has not so many keyframes."""
+    said = ros.call(tester, Trigger, '/pose_graph_node/save_g2o').message.split(': ')[1]
+    found, loops = (int(part.split()[0]) for part in said.split(', '))
+    return loops if found == keyframes else -1
+
+
+def test_node_and_back_end_killed_at_work_go_on(ros):
+    """With another node on the same map, started by mistake."""
+    path = ros.folder / 'places.map'
+    settings = {'autostart': True, 'map_path': path, 'load_map': True, 'autosave_s': 0.5}
+    graph = ros.start('-m', 'lpr_ros.pose_graph_node')
+    rig = Rig(ros, **settings)
+    rig.wait_active()
+    second = start_node(ros, {'weights': str(rig.weights)} | settings, '-r', '__node:=second')
+    rig.drive(range(AGAIN))
+    rig.loops.take(START_S)  # the process that verifies may still be starting
+    rig.status_with('map_keyframes', AGAIN)
+    loops = wait_until(
+        lambda: max(0, loops_in_graph(ros, rig.node, AGAIN)), 'a loop in the graph'
+    )
+
+    graph.interrupt(signal.SIGKILL)
+    graph.wait()
+    paths = ros.listen(rig.node, Path, '/pose_graph_node/path', LATCHED)
+    ros.start('-m', 'lpr_ros.pose_graph_node')
+    paths.take_until(lambda path: len(path.poses) == AGAIN, START_S)
+    wait_until(lambda: loops_in_graph(ros, rig.node, AGAIN) >= loops, 'the graph as it was')
+
+    holder = f'kept by process {rig.process.popen.pid}'
+    wait_until(lambda: holder in second.output, 'warning of the second node', START_S)
+    refused = ros.call(rig.node, Trigger, '/second/save_map')
+    assert not refused.success
+    assert holder in refused.message
+
+    rig.drive(range(AGAIN, AGAIN + 3))
+    rig.process.interrupt(signal.SIGKILL)
+    rig.process.wait()
+    saved = len(whole_map(rig, path))
+    assert AGAIN <= saved <= AGAIN + 3
+
+    again = start_again(ros, settings)
+    assert again.status()['keyframes'] == str(saved)
+    wait_until(lambda: loops_in_graph(ros, rig.node, saved) >= loops, 'the graph of the map')
+    again.loops.drain()
+    again.drive(range(5, 11), start_ns=START_NS + HOUR_NS)
+    query, match = ends_of(again.loops.take())
+    assert match < saved <= query
+    again.status_with('map_keyframes', saved + 6)
+    assert whole_map(rig, path).sessions[:2] == ('robot', 'robot (2)')
+
+
+@pytest.fixture(scope='module')
+def disk(tmp_path_factory) -> Iterator[SmallDisk]:
+    made = SmallDisk(tmp_path_factory.mktemp('disk') / 'disk')
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope='module')
+def rig(tmp_path_factory, disk) -> Iterator[Rig]:
+    folder = tmp_path_factory.mktemp('faults')
+    with pytest.MonkeyPatch.context() as patch, ros_session(folder, patch) as session:
+        made = Rig(
+            session,
+            autostart=True,
+            map_path=disk.folder / 'places.map',
+            autosave_s=0.5,
+            odometry_wait_s=0.3,
+        )
+        made.wait_active()
+        yield made
+        made.process.interrupt()
+        assert made.process.wait() == 0, made.process.output
+        assert 'Traceback' not in made.process.output
+
+
+def test_disk_that_is_full_or_read_only_costs_nothing_but_time(rig, disk):
+    path, pid = disk.folder / 'places.map', rig.process.popen.pid
+    rig.drive(range(4))
+    rig.status_with('map_keyframes', 4)
+    hinder = (
+        (lambda: disk.fill(pid), lambda: disk.free(pid), ('No space left', 'File too large')),
+        (lambda: disk.set_writable(False), lambda: disk.set_writable(True),
+         ('Read-only file system', 'Permission denied')),
+    )  # fmt: skip
+    for number, (begin, end, reasons) in enumerate(hinder, 1):
+        before = path.read_bytes()
+        begin()
+        rig.drive(range(4 * number, 4 * number + 4))
+        status = wait_until(
+            lambda: s if (s := rig.status())['map_error'] else None, 'a save that failed'
+        )
+        assert any(reason in status['map_error'] for reason in reasons)
+        assert status['summary'].startswith('the map is not saved')
+        wait_until(lambda said=status['map_error']: said in rig.process.output, 'a warning')
+        assert path.read_bytes() == before
+        answer = rig.trigger('save_map')
+        assert not answer.success
+        end()
+        rig.status_with('map_keyframes', 4 * number + 4)
+        assert len(whole_map(rig, path)) == 4 * number + 4
+        assert rig.status()['map_error'] == ''
+
+
+def test_odometry_gone_for_a_minute(rig):
+    rig.reset()
+    rig.drive(range(3))
+    before = int(rig.status().get('dropped.no_odometry', 0))
+    minute = 60 * 10**9 // STEP_NS
+    for index in (3, 3 + minute // 2, 2 + minute):
+        rig.points.publish(cloud_of(step(index)))
+        before += 1
+        rig.status_with('dropped.no_odometry', before)
+    rig.drive(range(3 + minute, 6 + minute))
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 6)
+    assert set(sessions_of(path)) == {'robot'}
+
+
+def test_clock_that_jumps_ahead_and_back(rig):
+    rig.reset()
+    rig.drive(range(3))
+    rig.drive(range(3, 6), start_ns=START_NS + HOUR_NS)
+    rig.drive(range(6, 9), start_ns=START_NS)
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 9)
+    assert sessions_of(path) == ['robot'] * 6 + ['robot (2)'] * 3
+    assert rig.trigger('save_map').success

@@ -1,0 +1,77 @@
+r"""Write places with 3-D clouds as bird's-eye counts, in the format of the public KITTI images.
+
+    python training/birds_eye.py --data ../data_sim/worlds --out ../data_bev
+
+One file per world, kitti_bev_<world>.npz, all its runs one after the other. Worlds are set
+10 km apart, so that they can be opened together with each other and with KITTI.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+import sys
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from lpr_ros.core.errors import LprError
+from lpr_ros.core.files import whole_file
+from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.model.quantise import quantise
+from lpr_training.datasets import make_dataset
+from lpr_training.datasets.kitti_bev import CENTRE, PIXEL_M, PREFIX, SIDE
+from lpr_training.training_data import world_of
+
+APART_M = 10_000.0
+PUBLISHED = InputConfig(
+    quantizer='bev', step=(PIXEL_M,) * 3, max_range_m=25.0, bev_counts='published'
+)
+
+
+def count_image(points: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Return the image of one cloud: `lift` of it gives the cells that the network takes."""
+    cells = quantise(points, PUBLISHED)
+    columns, counts = np.unique(cells[:, :2], axis=0, return_counts=True)
+    image = np.zeros((SIDE, SIDE), np.uint8)
+    image[CENTRE - columns[:, 0], CENTRE - columns[:, 1]] = counts
+    return image
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Declare the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--data', type=Path, required=True, help='folder of converted places')
+    parser.add_argument('--out', type=Path, required=True, help='folder of the files')
+    parser.add_argument('--quiet', action='store_true', help='no progress bar')
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 1 on bad input."""
+    args = build_parser().parse_args(argv)
+    try:
+        places = make_dataset('places', args.data)
+        worlds = np.array([world_of(run) for run in places.runs])
+        bar = tqdm(total=len(places), unit='scan', disable=args.quiet)
+        for number, world in enumerate(np.unique(worlds), start=1):
+            members = np.flatnonzero(worlds == world)
+            poses = places.T_world_sensor[members, :3].copy()
+            poses[:, 0, 3] += APART_M * number
+            images = np.zeros((len(members), SIDE, SIDE), np.uint8)
+            for row, index in enumerate(members):
+                images[row] = count_image(places.points(index))
+                bar.update()
+            args.out.mkdir(parents=True, exist_ok=True)
+            with whole_file(args.out / f'{PREFIX}{world}.npz') as partial, partial.open('wb') as f:
+                np.savez_compressed(f, counts=images, T_world_sensor=poses)
+    except (LprError, OSError) as error:
+        print(f'birds_eye.py: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -51,7 +51,8 @@ class Engine:
         self._body_frame = ''
         self._frame = DEFAULT_FRAME
         self._subscriptions: list[Subscription] = []
-        self._scan_number: int | None = None  # of the last one, by its publisher
+        self._publishers = 0  # of scans
+        self._scan_numbers: dict[str, int] = {}  # of the last scan of each publisher
         torch.set_num_threads(config.threads)
         self._extrinsic = Extrinsic(config, tf_lookup(node), self._log.warning)
         weights = weights_path(config.weights)
@@ -85,7 +86,7 @@ class Engine:
             self._subscriptions.append(
                 create(Odometry, 'odometry', self._on_odometry, c.odometry.profile())
             )
-        self._scan_number = None
+        self._scan_numbers = {}
         self._subscriptions.append(
             create(PointCloud2, 'points', self._on_points, c.points.profile())
         )
@@ -214,17 +215,22 @@ class Engine:
         self._outputs.close()
 
     def _on_points(self, message: PointCloud2, info: Mapping[str, Any]) -> None:
-        self._count_missed(info.get('publication_sequence_number'))  # Humble has none
+        number = info.get('publication_sequence_number')  # Humble has none
+        if number is not None:
+            self._count_missed(message.header.frame_id, number)
         self._detector.put(message)
 
-    def _count_missed(self, number: int | None) -> None:
+    def _count_missed(self, frame_id: str, number: int) -> None:
         """Count scans lost on the way, or replaced by newer ones while they waited for us."""
-        last, self._scan_number = self._scan_number, number
-        # Several publishers count on their own, and one that begins anew from 1.
-        if (
-            last is not None and number is not None and number > last + 1
-            and self._node.count_publishers('points') == 1
-        ):  # fmt: skip
+        publishers = self._node.count_publishers('points')
+        if publishers != self._publishers:
+            self._publishers, self._scan_numbers = publishers, {}
+        # Each publisher counts on its own, from 1. Several are told apart by the frames of their
+        # LiDARs; where they share one, nothing can be said.
+        source = frame_id if publishers > 1 else ''
+        last = self._scan_numbers.get(source)
+        self._scan_numbers[source] = number
+        if last is not None and number > last + 1 and len(self._scan_numbers) == publishers:
             self._statistics.count('dropped.before_us', number - last - 1)
 
     def _on_odometry(self, message: Odometry) -> None:

@@ -10,12 +10,14 @@ from toy_clouds import random_scene, tiny_config
 
 from benchmark import main
 from lpr_ros.core.config import override
+from lpr_ros.core.geometry import pose_from_euler, transform_points
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import collate
 from lpr_ros.core.sparse.levels import Level
 from lpr_training.benchmarks import descriptor, training
 from lpr_training.benchmarks.descriptor import interleaved_medians_ms, matmul_shapes
+from lpr_training.benchmarks.load_drive import RANGE_SIGMA_M, EndlessDrive, Growth, Round
 from lpr_training.benchmarks.search_methods import METHODS
 
 
@@ -108,3 +110,28 @@ def test_medians_are_of_each_action_and_leave_out_the_warm_up():
     medians = interleaved_medians_ms({n: lambda n=n: count(n) for n in calls}, repeats=3)
     assert calls == {'a': 5, 'b': 5}
     assert all(value >= 0 for value in medians.values())
+
+
+def test_endless_drive_sees_the_same_world_from_where_the_truth_has_it(rng):
+    landmarks = rng.uniform(-20.0, 20.0, (50, 3)).astype(np.float32)
+    poses = [pose_from_euler([2.0 * i, 0.0, 0.0], [0.0, 0.0, 0.3 * i]) for i in range(4)]
+    clouds = [transform_points(np.linalg.inv(T), landmarks) for T in poses]
+    drive = EndlessDrive([Round(clouds, np.stack(poses))], 40)
+    seen = [drive.scan(i) for i in range(40)]
+    for scan, T_world_sensor in zip(seen, drive.T_world_sensor, strict=True):
+        in_world = transform_points(T_world_sensor, scan.points)
+        away_m = np.linalg.norm(in_world[:, None] - landmarks, axis=2).min(axis=1)
+        assert away_m.max() < 6.0 * RANGE_SIGMA_M
+    assert len({scan.points.tobytes() for scan in seen}) == 40
+    headings = [round(float(T[0, 0]), 1) for T in drive.T_world_sensor]
+    assert any(abs(a + b) < 0.1 for a in headings for b in headings)  # both ways
+
+
+def test_growth_tells_what_is_known_from_what_is_not():
+    growth = Growth()
+    growth.keyframes = list(range(0, 1000, 10))
+    growth.known = [5000 * k for k in growth.keyframes]
+    growth.own = [1e8 + 5300 * k for k in growth.keyframes]
+    figures = growth.figures()
+    assert figures['known_bytes_per_keyframe'] == pytest.approx(5000.0)
+    assert figures['other_bytes_per_keyframe'] == pytest.approx(300.0)

@@ -11,6 +11,7 @@ from lpr_ros.core.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.pairwise import (
     PairwiseConfig,
     PairwiseConsistency,
+    _grow,
     agrees_with_odometry,
     cycle_errors,
     place,
@@ -141,6 +142,18 @@ def test_memory_is_bounded_by_the_window(drive, rng):
     for i in range(LAP, LAP + 30):
         add(check, true_loop(T_true, i, rng), keyframes)
     assert len(check.trusted) <= 5
+    assert len(check._reported) <= 5
+
+
+def test_a_set_grows_until_nobody_else_agrees_with_all_of_it(rng):
+    for _ in range(20):
+        count = int(rng.integers(1, 40))
+        agree = rng.random((count, count)) < 0.7
+        agree = np.triu(agree, 1) | np.triu(agree, 1).T
+        members = list(_grow(agree, count - 1))
+        assert members[0] == count - 1
+        assert (agree[np.ix_(members, members)] | np.eye(len(members), dtype=bool)).all()
+        assert not agree[members].all(axis=0).any()
 
 
 def test_cycle_errors_are_those_that_the_covariances_foretell(rng):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ros_processes import ros_session, wait_until
 from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Float64MultiArray
 from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step
 
@@ -172,6 +173,33 @@ def test_scans_that_newer_ones_replace_before_they_are_taken_are_counted(rig):
         rig.points.publish(cloud)
     wait_until(lambda: known() >= before + len(burst), 'all scans')
     assert known() == before + len(burst)
+
+
+def test_every_scan_of_two_lidars_on_one_topic_is_accounted_for(rig):
+    def known():
+        status = rig.status()
+        return int(status['scans']) + int(status.get('dropped.before_us', 0))
+
+    def cloud_of_other(index):
+        cloud = cloud_of(step(index))
+        cloud.header.frame_id = 'other_lidar'
+        return cloud
+
+    other = rig.node.create_publisher(PointCloud2, 'points', 5)
+    rig.ros.matched(other)
+    for publish in (lambda: rig.points.publish(cloud_of(step(0))),
+                    lambda: other.publish(cloud_of_other(0))):  # fmt: skip
+        before = known()
+        publish()  # alone: of two that are new to the node, it cannot tell which was replaced
+        wait_until(lambda before=before: known() > before, 'the first scan')
+    before = known()
+    for index in range(60):
+        rig.points.publish(cloud_of(step(index)))
+        other.publish(cloud_of_other(index))
+    wait_until(lambda: known() >= before + 120, 'all scans')
+    assert known() == before + 120
+    rig.node.destroy_publisher(other)
+    wait_until(lambda: rig.node.count_publishers('points') == 1, 'the other gone')
 
 
 def test_settings_change_with_the_next_scan(rig):

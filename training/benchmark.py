@@ -7,6 +7,7 @@
     python training/benchmark.py registration --json registration.json
     python training/benchmark.py node --json node.json
     python training/benchmark.py loops --json loops.json
+    python training/benchmark.py load --json load.json
     python training/benchmark.py fuzz --inputs 100000 --json fuzz.json
     python training/benchmark.py faults --json faults.json
 
@@ -83,6 +84,12 @@ def build_parser() -> argparse.ArgumentParser:
         '--data', type=Path, default=SHARED_DATA, help='folder with scans_balm.npz'
     )
     loops.set_defaults(run=_loops)
+    load = commands.add_parser(
+        'load', help='lpr_node under two LiDARs for minutes; a drive of hours, accelerated'
+    )
+    load.add_argument('--minutes', type=float, default=10.0, help='of two LiDARs; 0: none')
+    load.add_argument('--keyframes', type=int, default=20_000, help='of the drive; 0: no drive')
+    load.set_defaults(run=_load)
     fuzz = commands.add_parser('fuzz', help='damaged inputs to every reader of outside data')
     fuzz.add_argument('--inputs', type=int, default=100_000, help='in all')
     fuzz.add_argument('--seed', type=int, default=0, help='which inputs')
@@ -146,6 +153,21 @@ def _loops(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
     result = loops.run(args.weights, args.data, drives=args.drives, peers=args.peers)
     return result, loops.table(result)
+
+
+def _load(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    result, tables = {}, []
+    if args.minutes:
+        from lpr_training.benchmarks import load_lidars
+
+        result['lidars'] = load_lidars.run(args.minutes)
+        tables.append(load_lidars.table(result['lidars']))
+    if args.keyframes:
+        from lpr_training.benchmarks import load_drive
+
+        result['drive'] = load_drive.run(args.keyframes)
+        tables.append(load_drive.table(result['drive']))
+    return result, '\n\n'.join(tables)
 
 
 def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:

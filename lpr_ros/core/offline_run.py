@@ -134,6 +134,8 @@ def _add(pipeline: Pipeline, recorded: SourceScan, gathered: Gathered, expects: 
                 'odometry', f'no odometry at {recorded.scan.stamp_ns} ns'
             )
         step = pipeline.add(recorded.scan)
+        # An index built beside would answer from some later scan on: another one in every run.
+        pipeline.database.wait()
     except ScanError as error:
         gathered.drop(error.kind, ScanError(error.kind, f'scan {recorded.index}: {error}'))
         return

@@ -15,6 +15,7 @@ from typing import Any
 
 from nav_msgs.msg import Odometry, Path
 import numpy as np
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Float64MultiArray
@@ -24,6 +25,7 @@ from lpr_ros.cloud_messages import cloud_message
 from lpr_ros.core.pointcloud2 import pack_cloud, stamp_ns
 from lpr_ros.pose_messages import odometry_message
 from lpr_ros.qos import LATCHED, LOOPS
+from lpr_training.benchmarks.figure_table import figure_table
 from lpr_training.demo.listener import Listener, wait_for
 from lpr_training.demo.processes import (
     Program,
@@ -42,6 +44,7 @@ COLUMNS = 2330  # shots of a beam per sweep, of which as many return as a real H
 WARM_UP_SHARE = 1.0 / 3.0
 IDLE_S = 5.0
 START_S = 180.0
+PATH_S = 30.0
 GOALS = {'keyframe_p95_ms': '< 150', 'loop_p95_ms': '< 600', 'received': 'all that were sent'}
 CLOUDS = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 
@@ -52,23 +55,27 @@ class Latencies:
     def __init__(self, listener: Listener):
         self.sent_s: dict[int, float] = {}  # by stamp
         self.loops_ms: list[float] = []
-        self._heard_s: list[float] = []  # of keyframes, whose candidates come at once and in order
-        self._path = Path()  # tells their stamps, but comes once in a second only
+        self._heard_s: dict[int, float] = {}  # of keyframes, whose candidates come at once
+        self._path = Path()
+        self._listener = listener
         listener.listen(Float64MultiArray, 'lpr_node/candidates', self._on_candidates, 100)
-        listener.listen(Path, 'lpr_node/keyframes', self._on_path, LATCHED)
         listener.listen(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
 
-    @property
-    def keyframes_ms(self) -> list[float]:
-        """Return the times of the keyframes known by now."""
-        stamps_ns = (stamp_ns(pose.header) for pose in self._path.poses)
-        return [
-            (heard_s - self.sent_s[stamp]) * 1e3
-            for stamp, heard_s in zip(stamps_ns, self._heard_s, strict=False)
-        ]
+    def keyframes(self) -> list[tuple[float, float]]:
+        """Return when the scan of each keyframe was sent, and how many ms later it was heard of.
+
+        The path, which tells their stamps, is long and read only now: reading holds up sending.
+        """
+        self._listener.listen(Path, 'lpr_node/keyframes', self._on_path, LATCHED)
+        heard = dict(self._heard_s)
+        wait_for(lambda: len(self._path.poses) > max(heard, default=-1), 'the path', PATH_S)
+        sent_s = [self.sent_s[stamp_ns(pose.header)] for pose in self._path.poses]
+        return [(sent_s[i], (heard_s - sent_s[i]) * 1e3) for i, heard_s in heard.items()]
 
     def _on_candidates(self, message: Float64MultiArray) -> None:
-        self._heard_s.append(time.monotonic())
+        # The first keyframes have nothing to match: they are counted, the others say their id.
+        number = int(message.data[0]) if message.data else len(self._heard_s)
+        self._heard_s[number] = time.monotonic()
 
     def _on_path(self, message: Path) -> None:
         self._path = message
@@ -81,25 +88,11 @@ class Latencies:
 def run(seconds: float = 60.0) -> dict[str, Any]:
     """Simulate, send, listen, and return the figures."""
     scans = simulate(seconds)
-    use_own_domain()
-    # The shortest laps that a loop may close: the drive is short.
-    parameters = {'autostart': True, 'database.exclude_s': 10.0, 'database.exclude_m': 50.0}
     with ExitStack() as stack:
-        folder = FilePath(stack.enter_context(tempfile.TemporaryDirectory()))
-        listener = Listener()
-        stack.callback(listener.close)
-        node = Program('lpr_ros.node', ros_arguments(parameters), folder / 'node.log')
-        stack.callback(node.stop)
+        # The shortest laps that a loop may close: the drive is short.
+        parameters = {'database.exclude_s': 10.0, 'database.exclude_m': 50.0}
+        listener, node, (clouds,), odometry = start_node(stack, parameters)
         latencies = Latencies(listener)
-        clouds = listener.publisher(PointCloud2, 'points', CLOUDS)
-        odometry = listener.publisher(Odometry, 'odometry', 100)
-
-        def is_listening() -> bool:
-            node.check()
-            return bool(clouds.get_subscription_count() and odometry.get_subscription_count())
-
-        wait_for(is_listening, 'lpr_node', START_S)
-        time.sleep(IDLE_S)  # until start-up has settled
         idle = _cpu_share(node.pid, IDLE_S)
         cpu_before_s, began_s = cpu_seconds(node.pid), time.monotonic()
         warm_mb = 0.0
@@ -123,13 +116,36 @@ def run(seconds: float = 60.0) -> dict[str, Any]:
             'points': int(np.mean([len(scan.points) for scan in scans])),
             'keyframes': listener.count('keyframes'),
             'loops': len(listener.loops),
-            'keyframe_p95_ms': _p95(latencies.keyframes_ms),
+            'keyframe_p95_ms': _p95([ms for _, ms in latencies.keyframes()]),
             'loop_p95_ms': _p95(latencies.loops_ms),
             'rss_growth_mb': grown_mb,
             'idle_cpu_share': idle,
             'cpu_share': busy,
             'diagnostics': listener.status,
         }
+
+
+def start_node(
+    stack: ExitStack, parameters: dict[str, object], *, publishers: int = 1
+) -> tuple[Listener, Program, list[Publisher], Publisher]:
+    """Start lpr_node and wait for it; return ears, node, publishers of clouds and of odometry."""
+    use_own_domain()
+    folder = FilePath(stack.enter_context(tempfile.TemporaryDirectory()))
+    listener = Listener()
+    stack.callback(listener.close)
+    arguments = ros_arguments({'autostart': True} | parameters)
+    node = Program('lpr_ros.node', arguments, folder / 'node.log')
+    stack.callback(node.stop)
+    clouds = [listener.publisher(PointCloud2, 'points', CLOUDS) for _ in range(publishers)]
+    odometry = listener.publisher(Odometry, 'odometry', 100)
+
+    def is_listening() -> bool:
+        node.check()
+        return all(publisher.get_subscription_count() for publisher in (*clouds, odometry))
+
+    wait_for(is_listening, 'lpr_node', START_S)
+    time.sleep(IDLE_S)  # until start-up has settled
+    return listener, node, clouds, odometry
 
 
 def simulate(seconds: float) -> list[Any]:
@@ -145,13 +161,7 @@ def simulate(seconds: float) -> list[Any]:
 
 def table(result: dict[str, Any]) -> str:
     """Return the figures as markdown."""
-    rows = [f'| {key} | {_text(value)} | {GOALS.get(key, "")} |'
-            for key, value in result.items() if key != 'diagnostics']  # fmt: skip
-    return '\n'.join(['| lpr_node | figure | goal |', '|---|---|---|', *rows])
-
-
-def _text(value: float) -> str:
-    return str(value) if isinstance(value, int) else f'{value:.2f}'
+    return figure_table('lpr_node', result, GOALS)
 
 
 def _cpu_share(pid: int, seconds: float) -> float:

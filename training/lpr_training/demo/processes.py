@@ -1,6 +1,6 @@
 """The processes of the demonstration, on a ROS domain of their own that stays on this machine."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 import os
 from pathlib import Path
@@ -87,24 +87,33 @@ def ros_arguments(parameters: Mapping[str, object]) -> list[str]:
 
 def cpu_seconds(pid: int) -> float:
     """Return the processor time of a process and of its children, so far."""
-    total = 0.0
-    for stat in Path('/proc').glob('[0-9]*/stat'):
-        with suppress(OSError, IndexError, ValueError):
-            words = stat.read_text().rpartition(')')[2].split()  # the name may hold anything
-            if pid in (int(stat.parent.name), int(words[1])):
-                total += (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')
-    return total
+    ticks = sum(int(words[11]) + int(words[12]) for _, words in _family(pid))
+    return ticks / os.sysconf('SC_CLK_TCK')
 
 
 def resident_mb(pid: int) -> float:
     """Return the resident memory of a process and of its children."""
-    pages = 0
-    for stat in Path('/proc').glob('[0-9]*/stat'):
-        with suppress(OSError, IndexError, ValueError):
-            words = stat.read_text().rpartition(')')[2].split()
-            if pid in (int(stat.parent.name), int(words[1])):
-                pages += int(words[21])
+    pages = sum(int(words[21]) for _, words in _family(pid))
     return pages * os.sysconf('SC_PAGE_SIZE') / 1e6
+
+
+def own_mb(pid: int) -> float:
+    """Return what of that is neither of a file nor shared: it does not come and go by itself."""
+    pages = 0
+    for folder, _ in _family(pid):
+        with suppress(OSError):
+            resident, shared = (folder / 'statm').read_text().split()[1:3]
+            pages += int(resident) - int(shared)
+    return pages * os.sysconf('SC_PAGE_SIZE') / 1e6
+
+
+def _family(pid: int) -> Iterator[tuple[Path, list[str]]]:
+    """Yield folder and statistics, from the state on, of a process and of its children."""
+    for stat in Path('/proc').glob('[0-9]*/stat'):
+        with suppress(OSError, IndexError, ValueError):  # it may end meanwhile
+            words = stat.read_text().rpartition(')')[2].split()  # the name may hold anything
+            if pid in (int(stat.parent.name), int(words[1])):
+                yield stat.parent, words
 
 
 def _text(value: object) -> str:

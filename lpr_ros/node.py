@@ -5,6 +5,7 @@ once: one worker waits for odometry and describes, another has candidates verifi
 """
 
 from collections.abc import Callable, Sequence
+import sys
 import threading
 from typing import Any
 
@@ -23,6 +24,9 @@ from lpr_ros.running import run_node
 from lpr_ros.statistics import Statistics
 
 THREADS = 2  # one for topics, one for what is slow
+# Python hands its lock on after 5 ms by default; taking a scan needs it many times, and a scan that
+# is not taken before the next one comes is lost.
+SWITCH_S = 0.0005
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -151,6 +155,7 @@ def make_node() -> LprNode:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
+    sys.setswitchinterval(SWITCH_S)
     return run_node(make_node, argv, threads=THREADS)
 
 

@@ -35,7 +35,8 @@ def load(name: str, *assignments: str) -> TrainConfig:
 def test_experiment_loads_and_builds(name):
     config = load(name)
     assert TrainConfig.from_dict(config.to_dict()) == config
-    assert PlaceModel(config.model).out_dim == 256
+    pooling = config.model.pooling
+    assert PlaceModel(config.model).out_dim == pooling.channels * pooling.clusters
 
 
 @pytest.mark.parametrize('name', EXPERIMENTS)

@@ -24,8 +24,8 @@ from lpr_ros.running import run_node
 from lpr_ros.statistics import Statistics
 
 THREADS = 2  # one for topics, one for what is slow
-# Python hands its lock on after 5 ms by default; taking a scan needs it many times, and a scan that
-# is not taken before the next one comes is lost.
+# Python hands its lock on after 5 ms by default; taking a scan needs it many times, and a scan
+# that is not taken before the next one comes is lost.
 SWITCH_S = 0.0005
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 

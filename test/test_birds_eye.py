@@ -1,0 +1,49 @@
+"""Clouds written as bird's-eye images give the network what the clouds themselves give it."""
+
+import birds_eye
+import numpy as np
+
+from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.model.quantise import lifted, quantise
+from lpr_training.datasets.kitti_bev import KittiBevDataset, lift
+from lpr_training.datasets.places import write_places
+from lpr_training.datasets.records import Place
+
+INPUT = InputConfig(
+    quantizer='bev', step=(0.8, 0.8, 0.8), max_range_m=25.0, bev_counts='published'
+)
+
+
+def street(seed):
+    """A ground with walls on it, sensor 1.7 m above."""
+    rng = np.random.default_rng(seed)
+    ground = np.column_stack([rng.uniform(-20, 20, (4000, 2)), np.full(4000, -1.7)])
+    walls = np.column_stack([rng.choice([-8.0, 9.0], 3000), rng.uniform(-20, 20, 3000),
+                             rng.uniform(-1.7, 2.0, 3000)])
+    return np.concatenate([ground, walls]).astype(np.float32)
+
+
+def test_image_of_a_cloud_has_its_cells():
+    cloud = street(1)
+    image = birds_eye.count_image(cloud)
+    assert image.max() == 10
+    assert np.array_equal(quantise(lift(image), lifted(INPUT)), quantise(cloud, INPUT))
+
+
+def test_worlds_become_files_set_apart(tmp_path):
+    for run in ('town/day_0', 'town/day_1', 'wood/day_0'):
+        clouds = [Place(street(i), np.eye(4), i, run, str(i)) for i in range(3)]
+        write_places(tmp_path / 'places', run, clouds)
+    out = tmp_path / 'out'
+    assert birds_eye.main(['--data', str(tmp_path / 'places'), '--out', str(out), '--quiet']) == 0
+    places = KittiBevDataset(out)
+    assert places.runs == ('town',) * 6 + ('wood',) * 3
+    assert np.ptp(places.positions[:6], axis=0).max() == 0.0
+    assert np.linalg.norm(places.positions[0] - places.positions[-1]) > 5000.0
+    assert np.array_equal(places.counts(7), birds_eye.count_image(street(1)))
+
+
+def test_missing_folder_is_named(tmp_path, capsys):
+    line = ['--data', str(tmp_path / 'none'), '--out', str(tmp_path / 'out')]
+    assert birds_eye.main(line) == 1
+    assert 'none' in capsys.readouterr().err

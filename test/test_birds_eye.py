@@ -1,8 +1,8 @@
 """Clouds written as bird's-eye images give the network what the clouds themselves give it."""
 
-import birds_eye
 import numpy as np
 
+import birds_eye
 from lpr_ros.core.model.config import InputConfig
 from lpr_ros.core.model.quantise import lifted, quantise
 from lpr_training.datasets.kitti_bev import KittiBevDataset, lift

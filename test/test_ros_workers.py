@@ -143,6 +143,26 @@ def test_closer_in_a_process_says_what_the_one_here_says(remote, seen):
     assert pairs[0]
 
 
+def test_closer_renewed_after_every_verification_says_the_same(seen):
+    """The loops so far are handed over: trust depends on them."""
+    here = LoopCloser(CONFIG.verification, CONFIG.pairwise, CONFIG.candidates)
+    renewed = CloserProcess(
+        CONFIG.verification, CONFIG.pairwise, CONFIG.candidates, renewed_after=1
+    )
+    try:
+        pids, trusted = [], []
+        for sighting in seen[-4:]:
+            near, far = here.close(sighting), renewed.close(sighting)
+            pairs = [[(x.query_id, x.match_id) for x in v.trusted] for v in (near, far)]
+            assert pairs[0] == pairs[1]
+            trusted += pairs[0]
+            pids.append(renewed.pid)
+    finally:
+        renewed.stop()
+    assert len(set(pids)) == len(pids)
+    assert len(trusted) >= 2
+
+
 def test_closer_that_dies_is_replaced(remote, seen):
     remote.close(seen[-2])
     os.kill(remote.pid, signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 The registration libraries hold the lock of the interpreter while they compute, 0.5 s at a time:
 in a thread they would stop description and every callback of a node. And what they do to the
-process, such as ending it or never coming back, they do to this one only.
+process, such as ending it, never coming back or keeping memory, they do to this one only.
 """
 
 from multiprocessing.connection import Connection, Pipe
@@ -22,6 +22,9 @@ from lpr_ros.core.verification import VerificationConfig
 
 NICENESS = 5  # where cores are short, describing the next scan comes first
 START_S = 60.0  # that a new process has besides: on a busy machine it is not there at once
+# kiss-matcher 1.0.2 never gives back 0.1 to 0.5 MB of every search: after so many verifications
+# another process takes over.
+RENEWED_AFTER = 300
 
 
 class CloserProcess:
@@ -33,8 +36,10 @@ class CloserProcess:
         pairwise: PairwiseConfig,
         verified: int,
         timeout_s: float = 60.0,
+        renewed_after: int = RENEWED_AFTER,
     ):
         self.timeout_s = timeout_s  # of one sighting
+        self._renewed_after = renewed_after
         self.configure(verification, pairwise, verified)
         self._lock = threading.Lock()  # over the life of the process
         self._stopped = False
@@ -50,11 +55,15 @@ class CloserProcess:
     def close(self, sighting: Sighting) -> Verdict:
         """Verify the candidates; VerificationError where the process failed and began anew."""
         # Killed rather than waited for with a timeout: sending may hang as well as the answer.
-        allowed_s = self.timeout_s + (0.0 if self._has_answered else START_S)
-        watchdog = threading.Timer(allowed_s, self._process.kill)
+        is_full = self._verifications >= self._renewed_after
+        is_new = is_full or not self._has_answered
+        allowed_s = self.timeout_s + (START_S if is_new else 0.0)
+        watchdog = threading.Timer(allowed_s, lambda: self._process.kill())
         watchdog.start()
         began_s = time.monotonic()
         try:
+            if is_full:
+                self._renew()
             self._connection.send((self._settings, sighting))
             answer = self._connection.recv()
             self._has_answered = True
@@ -70,6 +79,7 @@ class CloserProcess:
         finally:
             watchdog.cancel()
         if isinstance(answer, Verdict):
+            self._verifications += len(answer.rejected) + (answer.verified is not None)
             return answer
         raise VerificationError(f'keyframe {sighting.keyframe.id}: {answer}')
 
@@ -85,12 +95,23 @@ class CloserProcess:
             self._process.kill()
             self._process.wait()
 
+    def _renew(self) -> None:
+        """Have another process go on with what this one knows."""
+        self._connection.send(None)
+        closer = self._connection.recv()
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+        self._start()
+        self._connection.send(closer)
+
     def _start(self) -> None:
         """Begin a process, unless they were ended."""
         with self._lock:
             if self._stopped:
                 return
             self._has_answered = False
+            self._verifications = 0
             ours, theirs = Pipe()
             with theirs:
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -108,9 +129,16 @@ def serve(connection: 'Connection[Any, Any]') -> None:
     known = None
     while True:
         try:
-            settings, sighting = connection.recv()
+            message = connection.recv()
+            if message is None:  # another takes over
+                connection.send(closer)
+                return
         except (EOFError, OSError):
             return
+        if isinstance(message, LoopCloser):  # from the one before
+            closer = message
+            continue
+        settings, sighting = message
         try:
             if closer is None:
                 closer = LoopCloser(*settings)

@@ -47,6 +47,16 @@ def test_a_real_scan_and_the_axes_of_a_real_pose_file(tmp_path):
     assert dataset.stamps_ns[2] == 200_000_000  # without times.txt: 10 Hz
 
 
+@pytest.mark.parametrize('numbers', [
+    '2 0 0 0 0 1 0 0 0 0 1 0', '1e300 0 0 0 0 1 0 0 0 0 1 0', '1 0 0 inf 0 1 0 0 0 0 1 0',
+    'nan 0 0 0 0 1 0 0 0 0 1 0',
+])  # fmt: skip
+def test_calibration_that_is_no_pose_is_refused(root, numbers):
+    (root / 'sequences/00/calib.txt').write_text(f'Tr: {numbers}\n')
+    with pytest.raises(DatasetError, match='line 1: expected a rotation'):
+        KittiDataset(root)
+
+
 def test_calibration_places_the_lidar(root):
     """Turning about the camera moves a LiDAR that sits ahead of it."""
     calib = root / 'sequences/00/calib.txt'

@@ -121,3 +121,10 @@ def test_bad_pose_files_name_the_line(tmp_path, reader, text, expected):
     with pytest.raises(DatasetError, match=expected) as error:
         reader(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize('length', [1e-300, 1e-9, 7.0, 1e200, 1.7e308])
+def test_the_length_of_a_quaternion_does_not_matter(length):
+    quaternion = np.array([0.1, -0.2, 0.3, 0.5])
+    scaled = pose_from_quaternion(np.zeros(3), quaternion / np.abs(quaternion).max() * length)
+    np.testing.assert_allclose(scaled, pose_from_quaternion(np.zeros(3), quaternion), atol=1e-12)

@@ -78,6 +78,8 @@ def _take(graph: G2oGraph, words: list[str]) -> None:
         raise ValueError(f'expected positive definite information, got {words[10:]}')
     inverse = np.linalg.inv(information)
     covariance = 0.5 * (inverse + inverse.T)
+    if not np.isfinite(covariance).all():
+        raise ValueError(f'expected information that can be inverted, got {words[10:]}')
     is_loop = abs(to_id - from_id) != 1
     graph.edges.append(Edge(from_id, to_id, _pose(words[3:10]), covariance, is_loop))
 

@@ -11,6 +11,9 @@ def pose_from_quaternion(xyz: ArrayLike, xyzw: ArrayLike) -> NDArray[np.float64]
     """Build (..., 4, 4) poses from positions (..., 3) and quaternions (..., 4), x y z w."""
     position = np.asarray(xyz, dtype=np.float64)
     quaternion = np.asarray(xyzw, dtype=np.float64)
+    # Its length does not matter, and the square of a huge one would not be finite.
+    largest = np.abs(quaternion).max(axis=-1, keepdims=True, initial=0.0)
+    quaternion = quaternion / np.where(largest > 0.0, largest, 1.0)
     T = np.zeros((*position.shape[:-1], 4, 4))
     T[..., :3, :3] = (
         Rotation.from_quat(quaternion.reshape(-1, 4))

@@ -88,7 +88,10 @@ def of_lidar(
     T_world_camera: NDArray[np.float64], T_camera_lidar: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the poses of the LiDAR in its own first frame, from those of the camera in its."""
-    T: NDArray[np.float64] = invert(T_camera_lidar) @ T_world_camera @ T_camera_lidar
+    with np.errstate(over='ignore', invalid='ignore'):
+        T: NDArray[np.float64] = invert(T_camera_lidar) @ T_world_camera @ T_camera_lidar
+    if not np.isfinite(T).all():
+        raise DatasetError('poses of the camera beyond all numbers; expected metres')
     return T
 
 
@@ -106,6 +109,11 @@ def read_calibration(path: Path) -> NDArray[np.float64]:
                 raise DatasetError(
                     f'{path}, line {number}: expected 12 numbers after {key}:, got {values!r}'
                 ) from error
+            R = rows[:, :3]
+            if not np.isfinite(rows).all() or not np.allclose(R @ R.T, np.eye(3), atol=0.01):
+                raise DatasetError(
+                    f'{path}, line {number}: expected a rotation and a position, got {values!r}'
+                )
             return np.vstack([rows, [0.0, 0.0, 0.0, 1.0]])
     raise DatasetError(f'{path}: expected a line "Tr: <12 numbers>", found none')
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +19,19 @@ class Expected(NamedTuple):
     shape: tuple[int | None, ...]
 
     def fits(self, array: NDArray[Any]) -> bool:
-        """Tell whether an array is of this kind and shape; floats have to be finite."""
+        """Tell whether an array is of this kind and shape; floats finite, characters real."""
         return (
             array.dtype.kind in self.kinds
             and array.ndim == len(self.shape)
             and all(n in (None, m) for n, m in zip(self.shape, array.shape, strict=True))
             and (array.dtype.kind != 'f' or bool(np.isfinite(array).all()))
+            and (array.dtype.kind != 'U' or _is_text(array))
         )
+
+
+def _is_text(array: NDArray[Any]) -> bool:
+    codes = np.ascontiguousarray(array).reshape(-1).view(f'{array.dtype.byteorder}u4')
+    return bool((codes <= sys.maxunicode).all())
 
 
 class NpzFile:

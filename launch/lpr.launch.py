@@ -73,6 +73,7 @@ def nodes(context: LaunchContext) -> list[Node]:
         Node(
             executable='lpr_node',
             name='lpr_node',
+            sigterm_timeout='120',  # it saves the map at its end; killed meanwhile, it would not
             parameters=[*parameter_files(given), time | parameters(given, is_on)],
             remappings=topics,
             **common,

@@ -19,7 +19,7 @@ from lpr_ros.backends.selection import Backends
 from lpr_ros.cloud_messages import scan_from_message
 from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.errors import CheckpointError, LprError, ScanError
+from lpr_ros.core.errors import CheckpointError, ScanError
 from lpr_ros.core.loop_closer import Verdict
 from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.pipeline import Pipeline, new_database
@@ -67,13 +67,13 @@ class Engine:
         try:
             is_known = config.load_map and self._map.is_there
             database = self._read_map() if is_known else new_database(config, self._describer)
-        except LprError:
+            self._backends = Backends(node, config.backends, config.adapters, self.on_drop)
+            for name, reason in self._backends.missing.items():
+                self._log.error(f'back-end {name} gets no loops: {reason}')
+            self._begin(database)
+        except BaseException:  # whatever it was: the next try in this process needs the map
             self._map.release()
             raise
-        self._backends = Backends(node, config.backends, config.adapters, self.on_drop)
-        for name, reason in self._backends.missing.items():
-            self._log.error(f'back-end {name} gets no loops: {reason}')
-        self._begin(database)
         self._log.info(
             f'ready: {weights} on {self._describer.device}, '
             f'{len(self._detector.pipeline.database)} keyframes in the map'
@@ -87,6 +87,7 @@ class Engine:
                 create(Odometry, 'odometry', self._on_odometry, c.odometry.profile())
             )
         self._scan_numbers = {}
+        self._points_topic = self._node.resolve_topic_name('points')  # publishers go by that
         self._subscriptions.append(
             create(PointCloud2, 'points', self._on_points, c.points.profile())
         )
@@ -222,7 +223,7 @@ class Engine:
 
     def _count_missed(self, frame_id: str, number: int) -> None:
         """Count scans lost on the way, or replaced by newer ones while they waited for us."""
-        publishers = self._node.count_publishers('points')
+        publishers = self._node.count_publishers(self._points_topic)
         if publishers != self._publishers:
             self._publishers, self._scan_numbers = publishers, {}
         # Each publisher counts on its own, from 1. Several are told apart by the frames of their

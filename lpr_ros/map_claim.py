@@ -1,6 +1,7 @@
 """The right to write a map: one process has it, and the system takes it back when that ends."""
 
 from contextlib import suppress
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -26,7 +27,15 @@ class MapClaim:
         except OSError as error:
             raise MapError(f'{path}: the map cannot be written: {error}') from error
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise
+                writable = os.open(lock, os.O_RDWR)  # NFS locks only what is open for writing
+                os.close(self._descriptor)
+                self._descriptor = writable
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             reason = f'cannot be locked: {error}'
             if isinstance(error, BlockingIOError):

@@ -25,6 +25,7 @@ class _OnDisk:
     database: 'weakref.ref[PlaceDatabase]'
     keyframes: int
     at_s: float
+    version: tuple[int, ...] | None  # of the file: another in its place is not ours
 
 
 class MapKeeper:
@@ -54,6 +55,8 @@ class MapKeeper:
         if config.map_path:
             self._folder.file(config.map_path)
         self._config = config
+        if not (config.map_path and config.autosave_s):
+            self.error = ''  # nothing is to be saved
         self._due_s = min(self._due_s, time.monotonic() + config.autosave_s)
 
     @property
@@ -68,9 +71,10 @@ class MapKeeper:
         path = self._folder.file(self._config.map_path)
         with self._files:
             is_ours = self._claim_early()
+            version = _version(path)
             database = read(path)
             if is_ours:
-                self._note(path, database, len(database))
+                self._note(path, database, len(database), version)
         return database
 
     def save(self, database: PlaceDatabase) -> str:
@@ -121,7 +125,12 @@ class MapKeeper:
                 before = self._claim
                 path = self._claimed()
                 known = self._on_disk
-                is_ours = known and known.path == path and known.database() is database
+                is_ours = (
+                    known
+                    and known.path == path
+                    and known.database() is database
+                    and known.version == _version(path)
+                )
                 if not is_ours and os.path.exists(path):
                     if self._claim is not before:  # free again, for one who has its places
                         self.release()
@@ -139,12 +148,15 @@ class MapKeeper:
 
     def _save(self, database: PlaceDatabase, path: Path) -> str:
         count = database.save(path)
-        self._note(path, database, count)
+        self._note(path, database, count, _version(path))
         self.error = ''
         return f'{count} keyframes saved to {path}'
 
-    def _note(self, path: Path, database: PlaceDatabase, count: int) -> None:
-        self._on_disk = _OnDisk(path, weakref.ref(database), count, time.monotonic())
+    def _note(
+        self, path: Path, database: PlaceDatabase, count: int, version: tuple[int, ...] | None
+    ) -> None:
+        now_s = time.monotonic()
+        self._on_disk = _OnDisk(path, weakref.ref(database), count, now_s, version)
 
     def _claimed(self) -> Path:
         """Return the file to write, now this node's alone; MapError where it cannot be."""
@@ -167,3 +179,12 @@ class MapKeeper:
     def _tell(self, error: Exception) -> None:
         self.error = reason(error)
         self._warn(f'the map is not saved: {self.error}')
+
+
+def _version(path: Path) -> tuple[int, ...] | None:
+    """Tell this file from others that may take its place; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

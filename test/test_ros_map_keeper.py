@@ -198,3 +198,24 @@ def test_saving_holds_nobody_up_for_a_scan_period(path, rng):
     pauses = [longest_pause_s() for _ in range(3)]
     assert path.stat().st_size > 40e6
     assert min(pauses) < SCAN_PERIOD_S, pauses
+
+
+def test_a_file_put_in_place_meanwhile_is_left_alone(path, database, rng, tmp_path):
+    keeper = Keeper(path)
+    keeper.autosave(database)
+    backup = empty()
+    drive(backup, circle(7), rng, session='backup')
+    backup.save(tmp_path / 'backup.map')
+    os.replace(tmp_path / 'backup.map', path)
+    drive(database, circle(5), rng, session='second')
+    keeper.autosave(database)
+    assert len(read(path)) == 7
+    assert 'has not loaded' in keeper.warnings[-1]
+    keeper.release()
+
+
+def test_an_error_does_not_outlive_the_wish_to_save(path, database, holder):
+    keeper = Keeper(path)
+    assert 'is kept by process' in keeper.error
+    keeper.configure(override(NodeConfig(), {'map_path': str(path), 'autosave_s': 0.0}))
+    assert keeper.error == ''

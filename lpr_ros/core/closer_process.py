@@ -58,12 +58,13 @@ class CloserProcess:
         is_full = self._verifications >= self._renewed_after
         is_new = is_full or not self._has_answered
         allowed_s = self.timeout_s + (START_S if is_new else 0.0)
-        watchdog = threading.Timer(allowed_s, lambda: self._process.kill())
-        watchdog.start()
+        watchdog = self._watchdog(allowed_s)
         began_s = time.monotonic()
         try:
             if is_full:
                 self._renew()
+                watchdog.cancel()
+                watchdog = self._watchdog(allowed_s)  # of the new process
             self._connection.send((self._settings, sighting))
             answer = self._connection.recv()
             self._has_answered = True
@@ -94,6 +95,12 @@ class CloserProcess:
             self._stopped = True
             self._process.kill()
             self._process.wait()
+
+    def _watchdog(self, allowed_s: float) -> threading.Timer:
+        """Have the process of now killed when the time is over."""
+        watchdog = threading.Timer(allowed_s, self._process.kill)
+        watchdog.start()
+        return watchdog
 
     def _renew(self) -> None:
         """Have another process go on with what this one knows."""

@@ -17,7 +17,7 @@ class OdometryNoiseConfig(Config):
     """
 
     position_share: float = option(
-        0.02, 'of the way travelled; loops that are off by more than 4 times this are refused',
+        0.02, 'of the way travelled; set too small, true loops are refused or count for little',
         low=0.0, high=1.0,
     )  # fmt: skip
     heading_deg: float = option(

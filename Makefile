@@ -51,8 +51,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# Tests of nodes wait for processes of their own and would wait for each other's.
+ROS_TESTS := $(wildcard test/test_ros_*.py)
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ROS_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest $(ROS_TESTS)
 
 # Not part of `make test`: tracing makes it slower by half. What numba compiles is not traced.
 coverage: $(STAMP)

@@ -69,6 +69,7 @@ setup(
             'pytest',
             'pytest-cov',
             'pytest-timeout',
+            'pytest-xdist',
             'ruff',
             'types-PyYAML',
         ],

@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import save_file
 import torch
 
+import average
 from lpr_ros.core.errors import CheckpointError
 from lpr_ros.core.model import checkpoint as checkpoint_module
 from lpr_ros.core.model.checkpoint import (
@@ -262,3 +263,27 @@ def test_command_says_what_is_wrong_and_returns_one(published, tmp_path, capsys)
         assert str(tmp_path) in capsys.readouterr().err
     assert not (tmp_path / 'out').exists()
 
+
+
+def test_mean_of_checkpoints_lies_halfway_and_keeps_no_calibration(checkpoint, tmp_path):
+    other = replace(checkpoint, tensors={k: 3 * t for k, t in checkpoint.tensors.items()})
+    paths = [tmp_path / name for name in ('a.safetensors', 'b.safetensors', 'mean.safetensors')]
+    for path, saved in zip(paths, (checkpoint, other), strict=False):
+        save_checkpoint(path, saved)
+    assert average.main([*map(str, paths[:2]), '--out', str(paths[2])]) == 0
+    mean = load_checkpoint(paths[2])
+    for name, tensor in checkpoint.tensors.items():
+        factor = 2 if tensor.is_floating_point() else 3  # counters are the last one's
+        torch.testing.assert_close(mean.tensors[name], factor * tensor)
+    assert mean.calibration == {}
+    assert mean.provenance['mean_of'] == 2 * [dict(checkpoint.provenance)]
+
+
+def test_mean_of_different_networks_is_refused(checkpoint, path, tmp_path, capsys):
+    other = tmp_path / 'other.safetensors'
+    pooling = replace(checkpoint.config.pooling, sigma_exponent=0.25)
+    save_checkpoint(other, replace(checkpoint, config=replace(checkpoint.config, pooling=pooling)))
+    out = tmp_path / 'mean.safetensors'
+    assert average.main([str(other), str(path), '--out', str(out)]) == 1
+    assert 'sigma_exponent=0.25' in capsys.readouterr().err
+    assert not out.exists()

@@ -42,14 +42,15 @@ def odometry_of(step: Step, shift_ns: int = 0) -> Odometry:
 class Rig:
     """One node process."""
 
-    def __init__(self, ros: Ros, **parameters: Any):
+    def __init__(self, ros: Ros, topic: str = 'points', **parameters: Any):
         self.ros = ros
         self.weights = ros.folder / 'weights.safetensors'
         if not self.weights.exists():
             write_weights(self.weights)
-        self.process = start_node(ros, {'weights': str(self.weights)} | SHORT_LAPS | parameters)
+        given = {'weights': str(self.weights)} | SHORT_LAPS | parameters
+        self.process = start_node(ros, given, '-r', f'points:={topic}')
         self.node = ros.node()
-        self.points = self.node.create_publisher(PointCloud2, 'points', 5)
+        self.points = self.node.create_publisher(PointCloud2, topic, 5)
         self.odometry = self.node.create_publisher(Odometry, 'odometry', 100)
         self.candidates = ros.listen(self.node, Float64MultiArray, f'{NODE}/candidates')
         self.loops = ros.listen(self.node, Odometry, f'{NODE}/loop_closures', LOOPS)

@@ -175,6 +175,31 @@ def test_flip_shares_and_rotation_limit():
     assert np.abs(matrices[:, 0, 1]).max() <= np.sin(np.radians(5)) + 1e-6
 
 
+def test_a_stretched_world_is_the_same_from_every_pose(cloud, rng):
+    config = AugmentConfig(stretch=0.3)
+    world = augment.draw_stretch(config, rng)
+    for heading, position in ((0.4, [3.0, -2.0, 0.5]), (-2.0, [-7.0, 1.0, 0.0])):
+        T = np.eye(4)
+        T[:3, :3], T[:3, 3] = augment.yaw_matrix(heading), position
+        seen = (cloud - T[:3, 3]) @ T[:3, :3]  # the world's points in the frame of the sensor
+        stretched = augment.stretch(seen.astype(np.float32), world, T)
+        T[:3, 3] = world @ T[:3, 3]
+        np.testing.assert_allclose(stretched @ T[:3, :3].T + T[:3, 3], cloud @ world.T, atol=1e-4)
+
+
+def test_stretch_stays_within_its_share_and_leaves_heights():
+    draws = [
+        augment.draw_stretch(AugmentConfig(stretch=0.25), np.random.default_rng(s))
+        for s in range(200)
+    ]
+    sizes = np.linalg.svd([d[:2, :2] for d in draws], compute_uv=False)
+    assert 1.23 < sizes.max() <= 1.25
+    assert 0.8 <= sizes.min() < 0.82
+    np.testing.assert_array_equal(
+        [d[2] for d in draws], np.broadcast_to(np.float32([0, 0, 1]), (200, 3))
+    )
+
+
 @pytest.mark.parametrize('removed', ['zero', 'delete'])
 @pytest.mark.parametrize('count', [0, 1, 2])
 def test_tiny_clouds_survive(count, removed, rng):

@@ -19,6 +19,7 @@ from lpr_ros.core.keyframes import thin
 
 FARTHEST_M = 1e4  # no LiDAR sees farther; beyond, voxel numbers would overflow inside small_gicp
 NEIGHBOURS = 20  # from which the surface at a point is estimated: 10 lie on one ring of 16 beams
+THICKNESS_SAMPLES = 500
 NORMAL_RADIUS_VOXELS = 3.0  # kiss-matcher's default: surfaces are estimated within this,
 FEWEST_NEIGHBOURS = 4  # from at least so many other points;
 FEWEST_FEATURES = 50  # where hardly any point has them, kiss-matcher 1.0.2 ends the process
@@ -58,6 +59,7 @@ class Prepared:
     sketch: NDArray[np.float32]  # (K, 3), few, for the search without a guess
     surfaces: Any  # small_gicp.PointCloud: points and the covariance of the surface at each
     tree: Any  # small_gicp.KdTree
+    thickness_m: float  # of the surfaces: walls are thin, crowns of trees are thick
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +77,6 @@ class Refinement:
     T_target_source: NDArray[np.float64]  # (4, 4)
     information: NDArray[np.float64]  # (6, 6), x y z roll pitch yaw of a small motion on the right
     inliers: int
-    error_per_inlier: float  # squared, weighted by the surfaces: 3 if these were the only noise
     converged: bool
 
 
@@ -119,7 +120,19 @@ def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> Pr
         thinned.astype(np.float64), config.voxel_m, NEIGHBOURS, config.threads
     )
     sketch = nearest(thin(thinned, config.search_voxel_m), config.search_points)
-    return Prepared(thinned, upright, sketch, surfaces, tree)
+    return Prepared(thinned, upright, sketch, surfaces, tree, mean_thickness_m(thinned, tree))
+
+
+def mean_thickness_m(points: NDArray[np.float32], tree: Any) -> float:
+    """Return how far points lie beside the plane through their neighbours, a mean of some."""
+    some = points[np.linspace(0, len(points) - 1, THICKNESS_SAMPLES).astype(np.int64)]
+    count = min(NEIGHBOURS, len(points))
+    indices, _ = tree.batch_knn_search(some.astype(np.float64), count)
+    near = points[np.asarray(indices)].astype(np.float64)
+    near -= near.mean(axis=1, keepdims=True)
+    covariances = near.transpose(0, 2, 1) @ near / count
+    thinnest = np.linalg.eigvalsh(covariances)[:, 0]
+    return float(np.sqrt(np.maximum(thinnest, 0.0)).mean())
 
 
 def nearest(points: NDArray[np.float32], count: int) -> NDArray[np.float32]:
@@ -184,6 +197,5 @@ def refine(
         T_target_source,
         np.asarray(result.H)[np.ix_(SIX_FROM_THREE_THREE, SIX_FROM_THREE_THREE)],
         int(result.num_inliers),
-        2.0 * float(result.error) / int(result.num_inliers),
         bool(result.converged),
     )

@@ -30,7 +30,6 @@ from lpr_ros.core.tangent import propagate
 STRATEGIES = ('none', 'gicp', 'full')
 HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
 ROUGH = 3.0  # a pose not yet refined may be off by this many times more than a refined one
-MISFIT_POWER = 1.5  # of eight drives, the exponent that leaves all covariances about as honest
 UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a heading that may be any
 
 
@@ -55,8 +54,9 @@ class VerificationConfig(Config):
     fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
     farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
     covariance_scale: float = option(
-        8.0, 'by which the covariance of the refinement is too small', low=0.0
-    )
+        140.0, 'of the covariance of the refinement, for surfaces one metre thick', unit='1/m^2',
+        low=0.0,
+    )  # fmt: skip
     tilt_scale: float = option(
         4.0, 'by which it is too small for roll and pitch besides: few beams bind them', low=0.0
     )
@@ -123,6 +123,7 @@ class GeometricVerifier:
         target = prepare(candidate.points, self._config.registration)
         if source is None or target is None:
             return None
+        thickness_m = 0.5 * (source.thickness_m + target.thickness_m)
         best: tuple[Refinement, Agreement] | None = None
         for T_start in self._hypotheses(target, source, query, candidate, T_guess):
             if not self._is_worth_refining(target, source, T_start):
@@ -139,7 +140,18 @@ class GeometricVerifier:
                 best = (found, agreement)
             if best[1].seen_through <= self._config.clear:
                 break
-        return None if best is None else self._closure(query, candidate, match, *best)
+        if best is None:
+            return None
+        found, agreement = best
+        return LoopClosure(
+            query.id,
+            candidate.id,
+            found.T_target_source,
+            honest_covariance(found.information, thickness_m, self._config),
+            agreement.overlap_source,
+            found.inliers,
+            match,
+        )
 
     def _hypotheses(
         self,
@@ -175,37 +187,24 @@ class GeometricVerifier:
             and float(np.linalg.norm(found.T_target_source[:3, 3])) <= self._config.farthest_m
         )
 
-    def _closure(
-        self,
-        query: Keyframe,
-        candidate: Keyframe,
-        match: Match,
-        found: Refinement,
-        agreement: Agreement,
-    ) -> LoopClosure:
-        return LoopClosure(
-            query.id,
-            candidate.id,
-            found.T_target_source,
-            honest_covariance(found, self._config),
-            agreement.overlap_source,
-            found.inliers,
-            match,
-        )
 
-
-def honest_covariance(found: Refinement, config: VerificationConfig) -> NDArray[np.float64]:
+def honest_covariance(
+    information: NDArray[np.float64], thickness_m: float, config: VerificationConfig
+) -> NDArray[np.float64]:
     """Scale the refinement's covariance to errors really made, and never below a floor.
 
-    Neighbouring points are wrong together (surfaces estimated from few rings, voxels, things that
-    moved), which the Hessian does not know: it takes each for a measurement of its own. The worse
-    the points fit, the more of this there is. Small motions on the right, x y z roll pitch yaw.
+    The Hessian takes every surface for a thin plane and every point for a measurement of its own.
+    Neighbouring points are wrong together, and on leaves, where no plane is, by as much as these
+    lie deep: errors grow with the thickness of what is seen. In 28 simulated drives, streets and
+    forests, 16 and 64 beams, this one number leaves the squared error 0.6 to 1.7 times what is
+    claimed; how well the points fit left 0.3 to 4.8. Small motions on the right, x y z roll pitch
+    yaw.
     """
     floor_rad = np.radians(config.least_sigma_deg)
     floor = np.diag(np.square([config.least_sigma_m] * 3 + [floor_rad] * 3))
-    scale = config.covariance_scale * found.error_per_inlier**MISFIT_POWER
+    scale = config.covariance_scale * thickness_m**2
     # A direction that no surface binds has no information: leave it wide, not infinite.
-    values, vectors = np.linalg.eigh(found.information)
+    values, vectors = np.linalg.eigh(information)
     variance = scale / np.maximum(values, 1e-6)
     stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])
     covariance: NDArray[np.float64] = propagate(stretch, (vectors * variance) @ vectors.T) + floor

@@ -51,6 +51,10 @@ class AugmentConfig(Config):
     sector_range: tuple[float, float] = option(
         (0.0, 0.0), 'the sector is empty beyond a range drawn from this', low=0.0
     )
+    stretch: float = option(
+        0.0, 'stretch the world of a batch by up to 1 + this in one direction and squeeze it '
+        'across: streets of other widths, crossings at other angles', low=0.0, high=1.0,
+    )  # fmt: skip
     batch_yaw_deg: float = option(5.0, 'turn the whole batch', unit='deg', low=0.0, high=180.0)
     flip_x: float = option(0.25, 'chance that the batch is mirrored in x', low=0.0, high=0.5)
     flip_y: float = option(0.25, 'chance that the batch is mirrored in y', low=0.0, high=0.5)
@@ -102,6 +106,21 @@ def draw_batch_matrix(config: AugmentConfig, rng: np.random.Generator) -> NDArra
     elif u < config.flip_x + config.flip_y:
         matrix = np.diag(np.array([1, -1, 1], dtype=np.float32)) @ matrix
     return matrix
+
+
+def draw_stretch(config: AugmentConfig, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Draw the map (3, 3) of the world, in its own frame, that a whole batch shares."""
+    along, across = (1.0 + rng.random(2) * config.stretch) ** np.array([1.0, -1.0])
+    direction = yaw_matrix(rng.uniform(-math.pi, math.pi))
+    return direction @ np.diag([along, across, 1.0]).astype(np.float32) @ direction.T
+
+
+def stretch(
+    points: Points, world: NDArray[np.float32], T_world_sensor: NDArray[np.float64]
+) -> Points:
+    """Apply a map of the world to a cloud seen from one pose in it."""
+    heading = yaw_matrix(math.atan2(T_world_sensor[1, 0], T_world_sensor[0, 0]))
+    return points @ (heading.T @ world @ heading).T
 
 
 def yaw_matrix(angle_rad: float) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from lpr_ros.core.errors import CloudError, LprError
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import CloudBatch, collate
-from lpr_training.augment import augment_cloud, draw_batch_matrix
+from lpr_training.augment import augment_cloud, draw_batch_matrix, draw_stretch, stretch
 from lpr_training.cloud_input import in_reach, input_for
 from lpr_training.config import TrainConfig
 from lpr_training.losses import build_loss
@@ -172,7 +172,9 @@ class Trainer:
     ) -> list[CloudBatch]:
         """Augment, quantise and collate; only this process's chunks hold points."""
         *seeds, turn_seed = seed.spawn(len(batch) + 1)
-        turn = draw_batch_matrix(self.config.augment, np.random.default_rng(turn_seed))
+        rng = np.random.default_rng(turn_seed)
+        turn = draw_batch_matrix(self.config.augment, rng)
+        world = draw_stretch(self.config.augment, rng)
         size = self.config.chunk_size
         chunks = []
         for number, start in enumerate(range(0, len(batch), size)):
@@ -181,17 +183,24 @@ class Trainer:
                 chunks.append(CloudBatch(torch.empty(0, 3), (0,) * len(indices)))
                 continue
             clouds = [
-                self._cloud(int(i), np.random.default_rng(s), turn)
+                self._cloud(int(i), np.random.default_rng(s), turn, world)
                 for i, s in zip(indices, seeds[start : start + size], strict=True)
             ]
             chunks.append(collate(clouds).to(self.device))
         return chunks
 
     def _cloud(
-        self, index: int, rng: np.random.Generator, turn: NDArray[np.float32]
+        self,
+        index: int,
+        rng: np.random.Generator,
+        turn: NDArray[np.float32],
+        world: NDArray[np.float32],
     ) -> NDArray[np.generic]:
         place = self._data.places[index]
-        points = in_reach(place.points, self._input, self.config.augment.shift)
+        points = place.points
+        if self.config.augment.stretch > 0:
+            points = stretch(points, world, place.T_world_sensor)
+        points = in_reach(points, self._input, self.config.augment.shift)
         points = augment_cloud(points, self.config.augment, rng) @ turn.T
         try:
             return quantise(points, self._input)

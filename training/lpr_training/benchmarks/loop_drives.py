@@ -28,14 +28,16 @@ REAL_DRIVE = 'balm'
 REAL_RECENT_M = 25.0
 SPACING_M = 2.0
 COLUMNS = 1024  # shots of a beam per sweep: what the sensors have, or half of it
-REPORTED_SEED = 200  # thresholds are tuned on seeds of 100 and above, weights trained below
-# More drift than the simulator's default, but hardly any of scale: no loop can reveal that one,
-# and LiDAR odometry has none.
+# Weights are trained on seeds below 100, thresholds tuned on those from 100 on; 200 was looked at
+# before drives were so long that they come back over most of their way, and covariances mended.
+REPORTED_SEED = 300
+# Half of what OdometryNoiseConfig expects by default, as LiDAR odometry has; but hardly any error
+# of scale: no loop can reveal that one.
 ODOMETRY = OdometryConfig(
-    scale_sigma=0.001, heading_bias_deg=0.3, heading_walk_deg=0.4, position_walk_m=0.2
+    scale_sigma=0.001, heading_bias_deg=0.5, heading_walk_deg=0.4, position_walk_m=0.2
 )
 WORLD_M = {'car_park': 120.0}  # side; others 300
-DRIVE_M = {'car_park': 800.0}  # others 1000
+DRIVE_M = {'car_park': 800.0}  # others 1500
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def simulated_drive(
 ) -> RecordedDrive:
     """Drive through a world and back again, both ways, with odometry that drifts."""
     world = make_world(kind, seed, size_m=WORLD_M.get(kind, 300.0))
-    drive = make_drive(world, length_m or DRIVE_M.get(kind, 1000.0), seed=seed)
+    drive = make_drive(world, length_m or DRIVE_M.get(kind, 1500.0), seed=seed)
     device = replace(load_sensor(sensor), columns=COLUMNS)
     config = SimulationConfig(spacing_m=SPACING_M, odometry=ODOMETRY)
     simulation = simulate_drive(world, device, drive, config, seed=seed)

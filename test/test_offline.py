@@ -313,6 +313,20 @@ def test_interrupted_it_writes_the_drive_so_far(bag, tmp_path):
     assert 'The run was interrupted' in (tmp_path / 'out/report.html').read_text()
 
 
+def test_a_second_interrupt_ends_it_at_once(bag, tmp_path, capsys, monkeypatch):
+    def twice(self, recorded, step):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    before = children()
+    monkeypatch.setattr(offline_run.Gathered, 'take', twice)
+    arguments = [str(bag), '--out', str(tmp_path / 'out'), *ARGUMENTS]
+    assert offline.main(arguments) == offline.INTERRUPTED
+    assert 'interrupted: nothing was written' in capsys.readouterr().err
+    assert not (tmp_path / 'out').exists()
+    assert children() == before
+
+
 @pytest.mark.parametrize(
     ('arguments', 'expected'),
     [

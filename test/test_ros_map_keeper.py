@@ -1,5 +1,7 @@
 """Who writes the map, when, and over what."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -270,6 +272,32 @@ def test_a_file_put_in_place_meanwhile_is_left_alone(path, database, rng, tmp_pa
     assert len(read(path)) == 7
     assert 'has not loaded' in keeper.warnings[-1]
     keeper.release()
+
+
+def test_a_lock_on_nfs_is_held_too(path, monkeypatch):
+    """There only files open for writing can be locked."""
+    lock = fcntl.flock
+
+    def lock_on_nfs(descriptor, operation):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, 'Bad file descriptor')
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, 'flock', lock_on_nfs)
+    claim = MapClaim(path)
+    with pytest.raises(MapError, match=f'kept by process {os.getpid()}'):
+        MapClaim(path)
+    claim.release()
+    MapClaim(path).release()
+
+
+def test_a_file_system_without_locks_is_told(path, monkeypatch):
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, 'No locks available')
+
+    monkeypatch.setattr(fcntl, 'flock', no_locks)
+    with pytest.raises(MapError, match=r'cannot be locked: .*No locks available'):
+        MapClaim(path)
 
 
 def test_an_error_does_not_outlive_the_wish_to_save(path, database, holder):

@@ -11,6 +11,10 @@ from lpr_ros.core.errors import MapError
 LONGEST_PID = 20
 
 
+class MapKeptError(MapError):
+    """Another process has the map; it may end."""
+
+
 class MapClaim:
     """An exclusive lock beside a map; kill -9 gives it up too, so that none is ever stale.
 
@@ -37,12 +41,13 @@ class MapClaim:
                 self._descriptor = writable
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            reason = f'cannot be locked: {error}'
+            kind, reason = MapError, f'cannot be locked: {error}'
             if isinstance(error, BlockingIOError):
                 holder = os.read(self._descriptor, LONGEST_PID).decode(errors='replace').strip()
+                kind = MapKeptError
                 reason = f'is kept by process {holder or "(unknown)"}, which alone writes it'
             self.release()
-            raise MapError(f'{path}: {reason}; expected a map of this node alone') from error
+            raise kind(f'{path}: {reason}; expected a map of this node alone') from error
         with suppress(OSError):  # on a full disk the others cannot tell by whom it is held
             lock.write_text(str(os.getpid()), encoding='ascii')
 

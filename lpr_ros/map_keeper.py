@@ -1,6 +1,7 @@
 """The map on disk: written by one node only, by itself every so often, never over other places."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -10,11 +11,14 @@ import weakref
 
 from lpr_ros.core.database import PlaceDatabase
 from lpr_ros.core.errors import LprError, MapError, reason
-from lpr_ros.map_claim import MapClaim
+from lpr_ros.map_claim import MapClaim, MapKeptError
 from lpr_ros.map_folder import MapFolder
 from lpr_ros.node_config import NodeConfig
 
 REST = 20  # times as long as a save took nothing is saved: a large map must not wear out the disk
+# A node started again may come while the one before it still saves: what that one saves is the map
+# to load. Where it does not end, two were started by mistake.
+PREDECESSOR_S, LOOK_EVERY_S = 10.0, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +37,8 @@ class MapKeeper:
 
     A save runs beside the workers, on rows that never move: it holds back neither description nor
     callbacks. On its own it only extends a map: one that was not loaded, or whose places were
-    forgotten by a reset, is left alone until `save` is called for.
+    forgotten by a reset, is left alone until `save` is called for. A map that another node has is
+    asked for again with every save.
     """
 
     def __init__(self, config: NodeConfig, warn: Callable[[str], None]):
@@ -48,7 +53,7 @@ class MapKeeper:
         self.error = ''  # why the map is not saved; empty where it is
         if config.map_path:
             with self._files:
-                self._claim_early()
+                self._claim_early(PREDECESSOR_S if config.load_map else 0.0)
 
     def configure(self, config: NodeConfig) -> None:
         """Take changed settings; ConfigError where the file would be outside of the folder."""
@@ -70,11 +75,11 @@ class MapKeeper:
         self.wait()
         path = self._folder.file(self._config.map_path)
         with self._files:
-            is_ours = self._claim_early()
+            self._claim_early()
+            # Noted also where another node has the map: it may end and leave the file as it was.
             version = _version(path)
             database = read(path)
-            if is_ours:
-                self._note(path, database, len(database), version)
+            self._note(path, database, len(database), version)
         return database
 
     def save(self, database: PlaceDatabase) -> str:
@@ -166,15 +171,25 @@ class MapKeeper:
             self._claim = MapClaim(path)
         return path
 
-    def _claim_early(self) -> bool:
+    def _claim_early(self, patience_s: float = 0.0) -> None:
         """Say at once, not after the drive, where the map cannot be written."""
         try:
             self._claimed()
         except LprError as error:
             if self._config.autosave_s:
                 self._tell(error)
-            return False
-        return True
+            if isinstance(error, MapKeptError):
+                self._claim_within(patience_s)
+
+    def _claim_within(self, patience_s: float) -> None:
+        """Wait for who has the map to end."""
+        until_s = time.monotonic() + patience_s
+        while time.monotonic() < until_s:
+            time.sleep(LOOK_EVERY_S)
+            with suppress(MapKeptError):
+                self._claimed()
+                self.error = ''
+                return
 
     def _tell(self, error: Exception) -> None:
         self.error = reason(error)

@@ -113,6 +113,7 @@ class PoseGraphNode(Node):
         if not self._is_path_due:
             return
         self._is_path_due = False
+        self._feed.back_end.settle()  # here: loops that come together are settled together
         self._path.publish(self._path_message())
 
     def _path_message(self) -> Path:
@@ -136,6 +137,7 @@ class PoseGraphNode(Node):
 
     def _on_save(self, request: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
         back_end, path = self._feed.back_end, FilePath(self._config.g2o_path).expanduser()
+        back_end.settle()
         try:
             write_g2o(path, back_end.poses, back_end.graph.edges)
         except OSError as error:

@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from dataclasses import replace
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,19 @@ def test_describer_works_in_eval_mode_without_gradients(tiny_model, scene):
     first, second = describer.describe(scene), describer.describe(scene)
     assert np.array_equal(first, second)
     assert all(torch.equal(before[n], t) for n, t in tiny_model.state_dict().items())
+
+
+def test_describing_leaves_nothing_to_the_garbage_collector(tiny_model, scene):
+    """It comes when it likes: what waits for it, megabytes of each cloud, looks like a leak."""
+    describer = Describer(tiny_model, device='cpu')
+    describer.describe(scene)
+    gc.collect()
+    gc.disable()
+    try:
+        describer.describe(scene)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_describer_from_a_file_equals_the_model(tiny_model, scene, tmp_path):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import json
 import os
 from pathlib import Path
+import signal
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 from lpr_ros import offline
+from lpr_ros.core import offline_run
+from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.config import override
 from lpr_ros.core.database import PlaceDatabase
 from lpr_ros.core.database_config import DatabaseConfig
@@ -242,6 +245,52 @@ def test_bad_scans_are_counted_by_kind_and_listed(scans, describer, tmp_path):
     assert 'No loops found: no keyframe had an older one' in page
 
 
+class DiesOnce(CloserProcess):
+    """A closer whose process is killed when the first candidates come."""
+
+    killed = 0
+
+    def close(self, sighting):
+        if sighting.candidates and not self.killed:
+            self.killed = self.pid
+            os.kill(self.pid, signal.SIGKILL)
+        return super().close(sighting)
+
+
+def test_verification_that_dies_costs_the_loops_of_one_keyframe(
+    out, bag, describer, monkeypatch
+):
+    """It is in a process of its own, which does not outlive the drive."""
+    pids = []
+    monkeypatch.setattr(offline_run, 'CloserProcess', DiesOnce)
+    found = run_offline(
+        open_source(bag), describer, CONFIG, on_scan=lambda gathered: pids.append(children())
+    )
+    (reason,) = found.drops['verification']
+    first = next(o for o in found.outcomes if o.candidates)
+    assert reason.startswith(f'keyframe {first.query_id}: verification ended with status -9')
+    assert first.verified is None
+    assert len(found.outcomes) == len(found.places)
+    expected = [ends(loop) for loop in read_loops(out / 'loops.csv')]
+    assert len(expected) >= 3
+    assert [ends(loop) for loop in found.loops] == [
+        (query, match) for query, match in expected if query != first.query_id
+    ]
+    assert '1 scan got no loops, as verification failed' in report_page(found, judge(found))
+    assert len(pids[0]) == 1
+    assert not set().union(*pids) & children()
+
+
+def children():
+    """Return the processes that this one has started and that have not ended."""
+    text = Path(f'/proc/self/task/{os.getpid()}/children').read_text()
+    return {int(pid) for pid in text.split()}
+
+
+def ends(loop):
+    return loop.query_id, loop.match_id
+
+
 def test_interrupted_it_writes_the_drive_so_far(bag, tmp_path):
     """The first Ctrl-C ends the drive; everything is written, and says so."""
     code = (
@@ -262,6 +311,20 @@ def test_interrupted_it_writes_the_drive_so_far(bag, tmp_path):
     assert (summary['interrupted'], summary['keyframes']) == (True, 4)
     assert 'interrupted: this is the drive so far' in done.stdout
     assert 'The run was interrupted' in (tmp_path / 'out/report.html').read_text()
+
+
+def test_a_second_interrupt_ends_it_at_once(bag, tmp_path, capsys, monkeypatch):
+    def twice(self, recorded, step):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    before = children()
+    monkeypatch.setattr(offline_run.Gathered, 'take', twice)
+    arguments = [str(bag), '--out', str(tmp_path / 'out'), *ARGUMENTS]
+    assert offline.main(arguments) == offline.INTERRUPTED
+    assert 'interrupted: nothing was written' in capsys.readouterr().err
+    assert not (tmp_path / 'out').exists()
+    assert children() == before
 
 
 @pytest.mark.parametrize(

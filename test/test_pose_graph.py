@@ -24,7 +24,7 @@ def drive(rng):
     return T_true, drifting(T_true, drift, rng)
 
 
-def run(T_true, T_odom, rng, *, wrong=0):
+def run(T_true, T_odom, rng, *, wrong=0, at_once=False):
     """Drive with a true loop every ten keyframes, and wrong ones in between."""
     back_end = BackEnd()
     wrong_at = {int(i) for i in rng.choice(np.arange(LAP + 20, len(T_true)), wrong, replace=False)}
@@ -37,6 +37,9 @@ def run(T_true, T_odom, rng, *, wrong=0):
             other = int(rng.integers(0, i - 40))
             T_wrong = pose_from_euler(rng.normal(size=3), [0.0, 0.0, rng.uniform(-3, 3)])
             back_end.add_loop(closure(other, i, T_wrong))
+        if not at_once:
+            back_end.settle()
+    back_end.settle()
     return back_end
 
 
@@ -59,6 +62,36 @@ def test_wrong_loops_do_not_break_the_map(drive, rng):
     assert sum(rejected) == 6  # all the wrong ones,
     assert rejected.count(False) <= 1  # and of the true ones hardly any
     assert error_m(back_end.poses, T_true) < before / 5.0
+
+
+def test_loops_that_come_together_lead_to_where_they_lead_one_by_one(drive):
+    """As after a restart of the node: the same graph, known all at once."""
+    T_true, T_odom = drive
+    before = error_m(dict(enumerate(T_odom)), T_true)
+    graphs = [
+        run(T_true, T_odom, np.random.default_rng(0), wrong=3, at_once=x) for x in (False, True)
+    ]
+    errors = [error_m(graph.poses, T_true) for graph in graphs]
+    assert max(errors) < before / 5.0
+    assert errors[1] < 1.1 * errors[0]
+    ends = [[(e.from_id, e.to_id) for e in graph.finish()] for graph in graphs]
+    assert ends[0] == ends[1]
+    for i in range(len(T_true)):
+        np.testing.assert_allclose(graphs[0].poses[i], graphs[1].poses[i], atol=1e-3)
+
+
+def test_poses_stay_until_they_are_settled(drive):
+    _, T_odom = drive
+    back_end = BackEnd()
+    for i, T in enumerate(T_odom[:30]):
+        back_end.add_keyframe(keyframe(i, T))
+    before = back_end.poses
+    aside = pose_from_euler([0.0, 0.5, 0.0], [0.0, 0.0, 0.0])
+    back_end.add_loop(closure(0, 29, invert(T_odom[0]) @ T_odom[29] @ aside))
+    np.testing.assert_array_equal(back_end.poses[29], before[29])
+    back_end.settle()
+    aside_m = (invert(T_odom[29]) @ back_end.poses[29])[1, 3]
+    assert 0.1 < aside_m < 0.5  # between odometry and loop
 
 
 def test_the_odometry_frame_follows_the_newest_keyframe(drive, rng):
@@ -89,6 +122,7 @@ def test_a_loop_joins_two_sessions_with_other_frames(rng):
         back_end.add_keyframe(keyframe(i, T, keyframe_id=100 + i, session='b'))
     for i in (10, 30, 50):
         back_end.add_loop(closure(i, 100 + i, noisy(np.eye(4), rng)))
+    back_end.settle()
     for i in range(60):
         np.testing.assert_allclose(back_end.poses[100 + i], T_true[i], atol=0.15)
         np.testing.assert_allclose(back_end.poses[i], T_true[i], atol=0.15)

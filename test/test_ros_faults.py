@@ -67,6 +67,8 @@ def test_node_and_back_end_killed_at_work_go_on(ros):
     refused = ros.call(rig.node, Trigger, '/second/save_map')
     assert not refused.success
     assert holder in refused.message
+    second.interrupt()  # else it would take over what the first leaves
+    assert second.wait() == 0, second.output
 
     rig.drive(range(AGAIN, AGAIN + 3))
     rig.process.interrupt(signal.SIGKILL)

@@ -1,5 +1,7 @@
 """Who writes the map, when, and over what."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -26,10 +28,15 @@ HOLDER = 'import pathlib, sys, time; from lpr_ros.map_claim import MapClaim; ' \
 class Keeper:
     """A keeper and what it warned of."""
 
-    def __init__(self, path, **given):
+    def __init__(self, path, *, on_warning=lambda: None, **given):
         self.warnings = []
+        self._on_warning = on_warning
         config = override(NodeConfig(), {'map_path': str(path), 'autosave_s': 0.001} | given)
-        self.keeper = MapKeeper(config, self.warnings.append)
+        self.keeper = MapKeeper(config, self._warn)
+
+    def _warn(self, text):
+        self.warnings.append(text)
+        self._on_warning()
 
     def __getattr__(self, name):
         return getattr(self.keeper, name)
@@ -66,8 +73,7 @@ def holder(path):
     )  # fmt: skip
     assert process.stdout.readline() == 'held\n'
     yield process
-    process.kill()
-    process.wait()
+    end(process)
 
 
 def test_a_map_is_saved_by_itself_and_only_when_something_is_new(path, database, rng):
@@ -140,14 +146,68 @@ def test_kill_frees_the_map_but_not_its_places(path, database, holder, rng):
     database.save(path)
     keeper, other = Keeper(path), empty()
     drive(other, circle(3), rng)
-    holder.kill()
-    holder.wait()
+    end(holder)
     keeper.autosave(other)
     assert len(read(path)) == 20
     assert 'has not loaded' in keeper.error
     MapClaim(path).release()  # whoever loads it may have it
     keeper.save(other)
     assert len(read(path)) == 3
+
+
+def end(process):
+    process.kill()
+    process.wait()
+
+
+def test_a_loaded_map_is_extended_once_its_keeper_has_ended(path, database, holder, rng):
+    database.save(path)
+    keeper = Keeper(path)
+    loaded = keeper.load(read)
+    drive(loaded, circle(5), rng, session='second')
+    keeper.autosave(loaded)
+    assert f'kept by process {holder.pid}' in keeper.error
+    assert len(read(path)) == 20
+    end(holder)
+    keeper.autosave(loaded)
+    assert len(read(path)) == 25
+    assert not keeper.error
+    with pytest.raises(MapError, match=f'kept by process {os.getpid()}'):
+        MapClaim(path)
+
+
+def test_what_its_keeper_saved_after_the_loading_is_left_alone(path, database, holder, rng):
+    """This node has not those places: it would lose them."""
+    database.save(path)
+    keeper = Keeper(path)
+    loaded = keeper.load(read)
+    drive(loaded, circle(5), rng, session='second')
+    drive(database, circle(2), rng, session='of the keeper')
+    database.save(path)
+    end(holder)
+    keeper.autosave(loaded)
+    assert len(read(path)) == 22
+    assert 'has not loaded' in keeper.error
+    MapClaim(path).release()  # whoever loads it may have it
+
+
+def test_a_node_started_again_loads_what_the_one_before_saves_at_its_end(
+    path, database, holder, rng
+):
+    database.save(path)
+    drive(database, circle(5), rng, session='at the end')
+
+    def save_and_end():
+        database.save(path)
+        end(holder)
+
+    keeper = Keeper(path, load_map=True, on_warning=save_and_end)
+    assert not keeper.error
+    loaded = keeper.load(read)
+    assert len(loaded) == 25
+    drive(loaded, circle(3), rng, session='second')
+    keeper.autosave(loaded)
+    assert len(read(path)) == 28
 
 
 def test_another_path_is_another_claim(path, database):
@@ -212,6 +272,32 @@ def test_a_file_put_in_place_meanwhile_is_left_alone(path, database, rng, tmp_pa
     assert len(read(path)) == 7
     assert 'has not loaded' in keeper.warnings[-1]
     keeper.release()
+
+
+def test_a_lock_on_nfs_is_held_too(path, monkeypatch):
+    """There only files open for writing can be locked."""
+    lock = fcntl.flock
+
+    def lock_on_nfs(descriptor, operation):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, 'Bad file descriptor')
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, 'flock', lock_on_nfs)
+    claim = MapClaim(path)
+    with pytest.raises(MapError, match=f'kept by process {os.getpid()}'):
+        MapClaim(path)
+    claim.release()
+    MapClaim(path).release()
+
+
+def test_a_file_system_without_locks_is_told(path, monkeypatch):
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, 'No locks available')
+
+    monkeypatch.setattr(fcntl, 'flock', no_locks)
+    with pytest.raises(MapError, match=r'cannot be locked: .*No locks available'):
+        MapClaim(path)
 
 
 def test_an_error_does_not_outlive_the_wish_to_save(path, database, holder):

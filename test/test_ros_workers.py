@@ -1,5 +1,6 @@
 """What lies between the callbacks and the core: inbox, odometry, workers, devices, extrinsic."""
 
+from dataclasses import replace
 import os
 import signal
 import threading
@@ -169,6 +170,15 @@ def test_closer_that_dies_is_replaced(remote, seen):
     with pytest.raises(VerificationError, match='status -9'):
         remote.close(seen[-1])
     assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
+
+
+def test_an_error_in_the_closer_is_told_and_the_same_one_goes_on(remote, seen):
+    before = remote.pid
+    number = seen[-2].keyframe.id
+    with pytest.raises(VerificationError, match=f'keyframe {number}: ValueError: zip'):
+        remote.close(replace(seen[-2], places=()))
+    assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
+    assert remote.pid == before
 
 
 def test_closer_that_hangs_is_replaced(remote, seen):

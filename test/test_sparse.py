@@ -69,7 +69,7 @@ def dense_convolution(x: SparseTensor, kernel: Tensor, size: int) -> Tensor:
 
 def dense_strided(x: SparseTensor, kernel: Tensor, size: int) -> Tensor:
     grid = F.conv3d(to_grid(x), dense_kernel(kernel, size), stride=2)
-    return at_cells(grid, x.level.coarser[0], 1)
+    return at_cells(grid, x.level.coarser, 1)
 
 
 def dense_transposed(x: SparseTensor, kernel: Tensor, size: int) -> Tensor:
@@ -93,7 +93,7 @@ def layer_case(name: str, clouds: list[np.ndarray], channels: int = 3):
         'transposed': (ConvTranspose(channels, 4), dense_transposed, 2),
     }[name]
     if name == 'transposed':
-        coarse = x.level.coarser[0]
+        coarse = x.level.coarser
         x = SparseTensor(torch.randn(len(coarse.keys), channels, dtype=torch.float64), coarse)
     x.features.requires_grad_()
     return layer.double(), x, lambda: dense(x, layer.kernel, size)
@@ -255,7 +255,7 @@ def test_kernel_map_is_the_brute_force_set_of_pairs(clouds, size):
 def test_parent_map_floors_every_axis_by_two(clouds):
     level = Level.of(collate(clouds))
     for depth in range(5):
-        coarse, _ = level.coarser
+        coarse = level.coarser
         fine_cells = [tuple(row) for row in cells_of(level, depth).tolist()]
         coarse_cells = [tuple(row) for row in cells_of(coarse, depth + 1).tolist()]
         assert coarse_cells == sorted({(c, x // 2, y // 2, z // 2) for c, x, y, z in fine_cells})

@@ -54,6 +54,8 @@ class CloserProcess:
 
     def close(self, sighting: Sighting) -> Verdict:
         """Verify the candidates; VerificationError where the process failed and began anew."""
+        if not sighting.candidates:
+            return Verdict(sighting.keyframe.id)  # not worth the way there
         # Killed rather than waited for with a timeout: sending may hang as well as the answer.
         is_full = self._verifications >= self._renewed_after
         is_new = is_full or not self._has_answered

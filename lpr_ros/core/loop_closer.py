@@ -17,9 +17,9 @@ class Verdict:
     """What became of the candidates of one keyframe."""
 
     query_id: int
-    verified: LoopClosure | None  # accepted by geometry
-    trusted: tuple[LoopClosure, ...]  # may be published now; earlier ones may be among them
-    rejected: tuple[Candidate, ...]  # by geometry
+    verified: LoopClosure | None = None  # accepted by geometry
+    trusted: tuple[LoopClosure, ...] = ()  # may be published now; earlier ones may be among them
+    rejected: tuple[Candidate, ...] = ()  # by geometry
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
 
 

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.back_end import BackEndConfig
+from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.config import override
 from lpr_ros.core.correction import correct
 from lpr_ros.core.database import PlaceDatabase
 from lpr_ros.core.drive_result import CheckpointNote, DriveResult, Outcome
-from lpr_ros.core.errors import DatasetError, ScanError
+from lpr_ros.core.errors import DatasetError, ScanError, VerificationError
+from lpr_ros.core.loop_closer import Verdict
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.recogniser import Describes
 from lpr_ros.core.records import LoopClosure
@@ -75,13 +77,20 @@ def run_offline(
             calibration=describer.calibration,
         )
     first_id = 0 if database is None else len(database)
-    pipeline = Pipeline(config, describer, database=database, session=session or source.name)
+    # As in the node: what registration never gives back ends with its process.
+    closer = CloserProcess(config.verification, config.pairwise, config.candidates)
+    pipeline = Pipeline(
+        config, describer, database=database, closer=closer, session=session or source.name
+    )
     gathered = Gathered()
-    for recorded in _readable(source, gathered):
-        if should_stop():
-            break
-        _add(pipeline, recorded, gathered, source.has_odometry)
-        on_scan(gathered)
+    try:
+        for recorded in _readable(source, gathered):
+            if should_stop():
+                break
+            _add(pipeline, recorded, gathered, source.has_odometry)
+            on_scan(gathered)
+    finally:
+        closer.stop()
     back_end = BackEndConfig(odometry=config.pairwise.odometry)
     return DriveResult(
         name=source.name,
@@ -133,11 +142,17 @@ def _add(pipeline: Pipeline, recorded: SourceScan, gathered: Gathered, expects: 
             raise ScanError(
                 'odometry', f'no odometry at {recorded.scan.stamp_ns} ns'
             )
-        step = pipeline.add(recorded.scan)
+        sighting = pipeline.recogniser.add(recorded.scan)
         # An index built beside would answer from some later scan on: another one in every run.
         pipeline.database.wait()
     except ScanError as error:
         gathered.drop(error.kind, ScanError(error.kind, f'scan {recorded.index}: {error}'))
         return
-    if step is not None:
-        gathered.take(recorded, step)
+    if sighting is None:
+        return
+    try:
+        verdict = pipeline.closer.close(sighting)
+    except VerificationError as error:
+        gathered.drop('verification', error)
+        verdict = Verdict(sighting.keyframe.id)
+    gathered.take(recorded, Step(sighting, verdict))

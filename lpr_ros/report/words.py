@@ -20,6 +20,7 @@ DROPS = {
     'cloud': 'had no usable points',
     'stamp': 'were not later than the scan before',
     'odometry': 'had no usable odometry',
+    'verification': 'got no loops, as verification failed',
 }
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+import weakref
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ class Level:
     keys: Tensor  # (N,) sorted, unique
     clouds: int
     finer: 'Level | None' = None
+    parents: ParentMap | None = None  # from the finer level to this one
+    _coarser: 'weakref.ref[Level] | None' = None
     _neighbours: dict[int, NeighbourMap] = field(default_factory=dict)
     _occupancy: dict[int, OccupancyMap] = field(default_factory=dict)
 
@@ -48,11 +51,19 @@ class Level:
             self._occupancy[kernel_size] = build_occupancy_map(self.keys, kernel_size)
         return self._occupancy[kernel_size]
 
-    @cached_property
-    def coarser(self) -> tuple['Level', ParentMap]:
-        """The level of twice the cell size and the map to it."""
-        coarse_keys, parent_map = build_parent_map(self.keys)
-        return Level(coarse_keys, self.clouds, finer=self), parent_map
+    @property
+    def coarser(self) -> 'Level':
+        """The level of twice the cell size; the same one as long as somebody has it.
+
+        It holds this one, so this one does not hold it: a circle would be freed no sooner than
+        Python looks for circles, and megabytes of maps would wait for that.
+        """
+        coarse = None if self._coarser is None else self._coarser()
+        if coarse is None:
+            coarse_keys, parents = build_parent_map(self.keys)
+            coarse = Level(coarse_keys, self.clouds, self, parents)
+            self._coarser = weakref.ref(coarse)
+        return coarse
 
     @cached_property
     def offsets(self) -> Tensor:

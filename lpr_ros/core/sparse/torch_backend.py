@@ -49,8 +49,10 @@ class Conv(nn.Module):
         if self.kernel_size == 1:
             return x.with_features(x.features @ self.kernel)
         if self.stride == 2:
-            coarse, parents = x.level.coarser
-            return SparseTensor(_apply(DownConvolution, x.features, self.kernel, parents), coarse)
+            coarse = x.level.coarser
+            return SparseTensor(
+                _apply(DownConvolution, x.features, self.kernel, coarse.parents), coarse
+            )
         if x.is_occupancy:
             occupancy = x.level.occupancy(self.kernel_size)
             return x.with_features(_apply(OccupancyConvolution, self.kernel, occupancy))
@@ -69,10 +71,9 @@ class ConvTranspose(nn.Module):
 
     def forward(self, x: SparseTensor) -> SparseTensor:
         """Spread every cell over its children."""
-        fine = x.level.finer
+        fine, parents = x.level.finer, x.level.parents
         if fine is None:
             raise ValueError('a transposed convolution needs a finer level; this is the finest')
-        _, parents = fine.coarser
         return SparseTensor(_apply(UpConvolution, x.features, self.kernel, parents), fine)
 
 

@@ -20,7 +20,6 @@ from lpr_ros.core.pose_graph import Edge, PoseGraph
 from lpr_ros.core.records import Keyframe, LoopClosure
 
 ROTATION_FIRST = (3, 4, 5, 0, 1, 2)  # gtsam's order of a small motion
-GNC_TOLERANCE = 1e-9  # of the cost, relative
 ANCHOR_SIGMA = 1e-4  # of the keyframe that holds a map in place, m and rad
 MOST_STEPS = 100  # of iSAM2 for loops that come together: a thousand of them are settled by then
 
@@ -123,9 +122,6 @@ class BackEnd:
         params = gtsam.GncLMParams()
         params.setLossType(gtsam.GncLossType.TLS)
         params.setKnownInliers(certain)
-        # From poses far off all loops weigh next to nothing at first, and one step changes hardly
-        # any of the cost: gtsam's own tolerance would take that for the end.
-        params.setRelativeCostTol(GNC_TOLERANCE)
         optimiser = gtsam.GncLMOptimizer(factors, values, params)
         optimiser.setInlierCostThresholdsAtProbability(self._config.inlier_probability)
         self._read(optimiser.optimize())

@@ -120,15 +120,16 @@ def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> Pr
         thinned.astype(np.float64), config.voxel_m, NEIGHBOURS, config.threads
     )
     sketch = nearest(thin(thinned, config.search_voxel_m), config.search_points)
-    return Prepared(thinned, upright, sketch, surfaces, tree, mean_thickness_m(thinned, tree))
+    return Prepared(thinned, upright, sketch, surfaces, tree, mean_thickness_m(surfaces, tree))
 
 
-def mean_thickness_m(points: NDArray[np.float32], tree: Any) -> float:
+def mean_thickness_m(surfaces: Any, tree: Any) -> float:
     """Return how far points lie beside the plane through their neighbours, a mean of some."""
+    points = np.asarray(surfaces.points())[:, :3]  # in the order that the tree counts them
     some = points[np.linspace(0, len(points) - 1, THICKNESS_SAMPLES).astype(np.int64)]
     count = min(NEIGHBOURS, len(points))
-    indices, _ = tree.batch_knn_search(some.astype(np.float64), count)
-    near = points[np.asarray(indices)].astype(np.float64)
+    indices, _ = tree.batch_knn_search(some, count)
+    near = points[np.asarray(indices)]
     near -= near.mean(axis=1, keepdims=True)
     covariances = near.transpose(0, 2, 1) @ near / count
     thinnest = np.linalg.eigvalsh(covariances)[:, 0]

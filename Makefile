@@ -52,7 +52,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 # Tests of nodes wait for processes of their own and would wait for each other's.
-ROS_TESTS := $(wildcard test/test_ros_*.py)
+ROS_TESTS := $(wildcard test/test_ros_*.py) test/test_determinism.py
 test: lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ROS_TESTS:%=--ignore=%)
 	$(BIN)/python -m pytest $(ROS_TESTS)

@@ -53,7 +53,8 @@ class MapKeeper:
         self.error = ''  # why the map is not saved; empty where it is
         if config.map_path:
             with self._files:
-                self._claim_early(PREDECESSOR_S if config.load_map else 0.0)
+                writes = config.load_map and config.autosave_s > 0.0
+                self._claim_early(PREDECESSOR_S if writes else 0.0)
 
     def configure(self, config: NodeConfig) -> None:
         """Take changed settings; ConfigError where the file would be outside of the folder."""

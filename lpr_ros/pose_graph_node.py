@@ -41,8 +41,9 @@ class PoseGraphNodeConfig(Config):
 
     map_frame: str = option('map', 'frame of the corrected path', fixed=True)
     path_interval_s: float = option(
-        0.2, 'the path is published no more often', unit='s', low=0.01, high=60.0, fixed=True
-    )
+        0.2, 'loops correct the poses and the path is published no more often', unit='s',
+        low=0.01, high=60.0, fixed=True,
+    )  # fmt: skip
     g2o_path: str = option('pose_graph.g2o', 'file that ~/save_g2o writes', fixed=True)
     back_end: BackEndConfig = field(
         default_factory=BackEndConfig, metadata={'fixed': True}

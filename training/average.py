@@ -52,6 +52,7 @@ def average(checkpoints: Sequence['Checkpoint']) -> 'Checkpoint':
     return replace(
         last,
         tensors=tensors,
+        licence=' '.join(dict.fromkeys(c.licence for c in checkpoints)),  # all bind
         provenance={**last.provenance, 'mean_of': [dict(c.provenance) for c in checkpoints]},
         calibration={},  # distances mean something else now
     )

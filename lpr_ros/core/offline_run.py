@@ -24,6 +24,7 @@ from lpr_ros.core.scan_source import ScanSource, SourceScan
 
 logger = logging.getLogger(__name__)
 
+HANGS_S = 3600.0  # of one verification: no robot waits for it, and a laptop may sleep
 INTERVAL_WITHOUT_ODOMETRY_S = 1.0
 
 
@@ -78,7 +79,9 @@ def run_offline(
         )
     first_id = 0 if database is None else len(database)
     # As in the node: what registration never gives back ends with its process.
-    closer = CloserProcess(config.verification, config.pairwise, config.candidates)
+    closer = CloserProcess(
+        config.verification, config.pairwise, config.candidates, timeout_s=HANGS_S
+    )
     pipeline = Pipeline(
         config, describer, database=database, closer=closer, session=session or source.name
     )

@@ -53,7 +53,7 @@ class VerificationConfig(Config):
     near_m: float = option(1.0, 'a point explains another within', unit='m', low=0.05, high=5.0)
     fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
     farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
-    covariance_scale: float = option(
+    thickness_scale: float = option(
         140.0, 'of the covariance of the refinement, for surfaces one metre thick', unit='1/m^2',
         low=0.0,
     )  # fmt: skip
@@ -202,8 +202,9 @@ def honest_covariance(
     """
     floor_rad = np.radians(config.least_sigma_deg)
     floor = np.diag(np.square([config.least_sigma_m] * 3 + [floor_rad] * 3))
-    scale = config.covariance_scale * thickness_m**2
-    # A direction that no surface binds has no information: leave it wide, not infinite.
+    scale = config.thickness_scale * thickness_m**2
+    # Finite, whatever the Hessian. It gives every point a little say along its surface too: a
+    # direction which nothing binds, such as along a bare corridor, still comes out too sure.
     values, vectors = np.linalg.eigh(information)
     variance = scale / np.maximum(values, 1e-6)
     stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])

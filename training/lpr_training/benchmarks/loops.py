@@ -13,10 +13,17 @@ from tqdm import tqdm
 
 from lpr_ros.core.keyframes import KeyframeConfig
 from lpr_ros.core.model.describer import Describer
+from lpr_ros.core.pairwise import PairwiseConfig
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.recogniser import Describes
 from lpr_ros.core.records import LoopClosure
-from lpr_training.benchmarks.loop_drives import RecordedDrive, available, drive_names, load_drive
+from lpr_training.benchmarks.loop_drives import (
+    EXPECTED,
+    RecordedDrive,
+    available,
+    drive_names,
+    load_drive,
+)
 from lpr_training.benchmarks.loop_figures import loop_figures, trajectory_figures
 from lpr_training.benchmarks.loop_peers import available_peers, peer_figures
 
@@ -61,7 +68,7 @@ def run(
 ) -> dict[str, Any]:
     """Take every drive through the pipeline and the peers."""
     describer = Describer.load(weights)
-    config = config or PipelineConfig()
+    config = config or PipelineConfig(pairwise=PairwiseConfig(odometry=EXPECTED))
     rows, peer_rows = [], []
     bar = tqdm(available(drives or drive_names(), data), unit='drive')
     for name in bar:

@@ -313,6 +313,15 @@ def test_interrupted_it_writes_the_drive_so_far(bag, tmp_path):
     assert 'The run was interrupted' in (tmp_path / 'out/report.html').read_text()
 
 
+@pytest.fixture
+def interruptible():
+    """Shells start what runs in the background with SIGINT ignored, tests too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures('interruptible')
 def test_a_second_interrupt_ends_it_at_once(bag, tmp_path, capsys, monkeypatch):
     def twice(self, recorded, step):
         signal.raise_signal(signal.SIGINT)

@@ -32,6 +32,7 @@ def running(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, ros_session(folder, patch) as session:
         rig = Rig(
             session,
+            POINTS,
             autostart=True,
             backends='[lio_sam]',
             map_path=folder / 'places.map',

@@ -1,6 +1,9 @@
 """Clouds written as bird's-eye images give the network what the clouds themselves give it."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 import birds_eye
 from lpr_ros.core.model.config import InputConfig
@@ -23,11 +26,12 @@ def street(seed):
     return np.concatenate([ground, walls]).astype(np.float32)
 
 
-def test_image_of_a_cloud_has_its_cells():
-    cloud = street(1)
+@pytest.mark.parametrize('align_yaw', [False, True])
+def test_image_of_a_cloud_has_its_cells(align_yaw):
+    cloud, config = street(1), replace(INPUT, align_yaw=align_yaw)
     image = birds_eye.count_image(cloud)
     assert image.max() == 10
-    assert np.array_equal(quantise(lift(image), lifted(INPUT)), quantise(cloud, INPUT))
+    assert np.array_equal(quantise(lift(image), lifted(config)), quantise(cloud, config))
 
 
 def test_worlds_become_files_set_apart(tmp_path):

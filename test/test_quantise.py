@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 import numpy as np
 import pytest
 
-from lpr_ros.core.errors import CloudError
+from lpr_ros.core.errors import CloudError, ConfigError
 from lpr_ros.core.model.config import InputConfig
-from lpr_ros.core.model.quantise import lift_columns, quantise
+from lpr_ros.core.model.quantise import lift_columns, quantise, wall_direction
 
 CARTESIAN = InputConfig(step=(0.4, 0.5, 0.25))
 POLAR = InputConfig(quantizer='polar', step=(0.8, 0.15, 0.2))
@@ -260,3 +260,68 @@ def test_flat_ground_has_no_columns_to_count(config):
     ground[:, :2] = np.stack(np.meshgrid(np.arange(20), np.arange(20)), -1).reshape(-1, 2)
     with pytest.raises(CloudError, match='nothing stands on the ground'):
         quantise(ground, config)
+
+
+def turned_by(points: np.ndarray, angle_rad: float) -> np.ndarray:
+    c, s = math.cos(angle_rad), math.sin(angle_rad)
+    return points @ np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+
+
+def off_quarter_deg(angle_rad: float) -> float:
+    """Return how far an angle is from the nearest quarter turn."""
+    return abs((math.degrees(angle_rad) + 45.0) % 90.0 - 45.0)
+
+
+@pytest.fixture
+def street(rng) -> np.ndarray:
+    """Walls of houses along x on one side and a crossing street, on flat ground."""
+    ground = np.column_stack([rng.uniform(-24, 24, (4000, 2)), np.full(4000, -1.7)])
+    along = np.column_stack([rng.uniform(-24, 12, 3000), rng.choice([-8.5, 11.5], 3000),
+                             rng.uniform(-1.7, 2.0, 3000)])
+    across = np.column_stack([rng.choice([12.5, 20.5], 1500), rng.uniform(11, 24, 1500),
+                              rng.uniform(-1.7, 2.0, 1500)])
+    return np.concatenate([ground, along, across])
+
+
+@pytest.mark.parametrize('heading_deg', [0.0, 7.0, 33.0, 45.0, 85.0, 89.0, 140.0, -71.0])
+def test_wall_direction_is_that_of_the_walls_in_any_heading(heading_deg, street):
+    heading = math.radians(heading_deg)
+    assert off_quarter_deg(wall_direction(turned_by(street, heading)) - heading) < 1.2
+
+
+def test_wall_direction_of_real_scans_turns_with_them(real_scans):
+    """Where two directions are as good as each other it may change from one to the other."""
+    off = []
+    for scan in real_scans:
+        inside = scan[np.hypot(scan[:, 0], scan[:, 1]) < 25.0].astype(np.float64)
+        here = wall_direction(inside)
+        off += [off_quarter_deg(wall_direction(turned_by(inside, turn)) - here - turn)
+                for turn in (0.4, 1.1, 2.9)]
+    assert np.percentile(off, 75) < 1.5
+
+
+@pytest.mark.parametrize('points', [np.zeros((1, 3)), np.ones((40, 3))], ids=['one', 'one column'])
+def test_a_cloud_without_walls_has_some_direction(points):
+    assert 0.0 <= wall_direction(points) < math.pi / 2.0
+
+
+@pytest.mark.parametrize('config', [CARTESIAN, PUBLISHED], ids=['cartesian', 'published'])
+def test_aligned_cells_hardly_depend_on_the_heading(config, street):
+    """Up to quarter turns; points near the border of a cell may fall on either side."""
+
+    def shared(aligned: bool, heading: float) -> float:
+        rules = replace(config, step=(1.0, 1.0, 4.0), max_range_m=20.0, align_yaw=aligned)
+        here, there = as_set(quantise(street, rules)), quantise(turned_by(street, heading), rules)
+        turns = [there]
+        for _ in range(3):
+            x, y, z = turns[-1].T
+            turns.append(np.stack([-1 - y, x, z], axis=1))
+        return max(len(here & as_set(t)) / len(here | as_set(t)) for t in turns)
+
+    for heading in (0.5, 0.9, 2.5):
+        assert shared(True, heading) > max(0.5, 0.3 + shared(False, heading))
+
+
+def test_alignment_needs_a_grid_in_metres():
+    with pytest.raises(ConfigError, match=r'align_yaw.*polar'):
+        replace(POLAR, align_yaw=True)

@@ -72,10 +72,9 @@ def _new_model(config: TrainConfig, init: Path | None) -> PlaceModel:
         return PlaceModel(config.model)
     checkpoint = load_checkpoint(init)
     model, given = PlaceModel(config.model), checkpoint.config
-    if (given.input, given.backbone) != (config.model.input, config.model.backbone):
+    if given.backbone != config.model.backbone:  # cells of another size are a good beginning
         raise CheckpointError(
-            f'{init}: weights of the model {given}, expected the input and backbone of '
-            f'{config.model}'
+            f'{init}: weights of the backbone {given.backbone}, expected {config.model.backbone}'
         )
     source = checkpoint.build()
     model.backbone.load_state_dict(source.backbone.state_dict())

@@ -41,6 +41,11 @@ class InputConfig(Config):
         'of 0.2 m above the ground, scaled to a maximum of 10, as in the public KITTI images',
         choices=('occupied', 'published'),
     )
+    align_yaw: bool = option(
+        False,
+        'cartesian and bev: turn the cloud so that its walls lie along x and y; with '
+        'quarter_turns the descriptor hardly depends on the heading then',
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,6 +53,10 @@ class InputConfig(Config):
             raise ConfigError(
                 f'InputConfig: need min_range_m < max_range_m, got {self.min_range_m} and '
                 f'{self.max_range_m}'
+            )
+        if self.align_yaw and self.quantizer not in ('cartesian', 'bev'):
+            raise ConfigError(
+                f'InputConfig: align_yaw needs a cartesian or bev grid, got {self.quantizer!r}'
             )
 
 

@@ -14,6 +14,8 @@ BEV_MAX_COUNT = 10
 BEV_HEIGHT_M = 0.01  # unit of heights in a column
 BEV_LAYER = 20  # of those units is what the images count in a column ...
 BEV_CLEARANCE = 50  # ... from this far above the ground
+ALIGN_CELL_M = 0.4  # columns whose lines are looked for
+ALIGN_COARSE_DEG, ALIGN_FINE_DEG = 1.5, 0.25  # a wall of 20 m fills one column within 1.1 degrees
 
 Points = NDArray[np.floating[Any]]
 Cells = NDArray[np.int32]
@@ -25,15 +27,42 @@ def quantise(points: Points, config: InputConfig) -> NDArray[np.generic]:
     if config.quantizer == 'points':
         return points.astype(np.float32, copy=False)
     if config.quantizer == 'bev':
-        return _column_cells(points, config)
+        return quantise(_lifted_columns(points, config), lifted(config))
     if config.quantizer == 'polar':
         points = _to_polar(points)
+    if config.align_yaw:
+        points = _turned(points, -wall_direction(points))
     return _unique_cells(points, np.asarray(config.step))
 
 
 def lifted(config: InputConfig) -> InputConfig:
-    """Return how to quantise points that are lifted bird's-eye counts already."""
-    return InputConfig(quantizer='cartesian', step=config.step)
+    """Return how to quantise points that are lifted bird's-eye counts already.
+
+    Only a disc looks the same from every heading, so an image that is to be turned loses its
+    corners.
+    """
+    return InputConfig(
+        quantizer='cartesian',
+        step=config.step,
+        align_yaw=config.align_yaw,
+        max_range_m=config.max_range_m if config.align_yaw else 0.0,
+    )
+
+
+def wall_direction(points: Points) -> float:
+    """Return the angle in [0, pi/2) along and across which the points line up best, in radians.
+
+    The sum of squares of the histograms along x and y is largest when walls, kerbs and rows of
+    trees fall into few bins. The angle turns with the cloud, so a cloud turned back by it looks
+    the same, up to quarter turns, whatever the heading of the sensor.
+    """
+    voxels = _unique_cells(points, np.full(3, ALIGN_CELL_M))
+    packed, weights = np.unique(_packed(voxels.astype(np.int64)) >> 16, return_counts=True)
+    columns = np.stack([packed >> 16, packed & 0xFFFF], axis=1) - keys.LIMIT
+    coarse = np.radians(np.arange(0.0, 90.0, ALIGN_COARSE_DEG))
+    best = coarse[np.argmax(_line_up(columns, weights, coarse))]
+    fine = best + np.radians(np.arange(-ALIGN_COARSE_DEG, ALIGN_COARSE_DEG, ALIGN_FINE_DEG))
+    return float(fine[np.argmax(_line_up(columns, weights, fine))] % (np.pi / 2))
 
 
 def lift_columns(columns: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Cells:
@@ -118,7 +147,37 @@ def _unique_cells(points: Points, step: NDArray[np.float64]) -> Cells:
     return (unpacked - keys.LIMIT).astype(np.int32)
 
 
-def _column_cells(points: Points, config: InputConfig) -> Cells:
+def _turned(points: Points, angle_rad: float) -> NDArray[np.float64]:
+    c, s = np.cos(angle_rad), np.sin(angle_rad)
+    turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    turned: NDArray[np.float64] = points.astype(np.float64) @ turn.T
+    return turned
+
+
+def _line_up(
+    columns: NDArray[np.int64], weights: NDArray[np.int64], angles: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return for each angle the sum of squares of the histograms along it and across it.
+
+    A column is shared by the two bins it lies between: the sum then changes smoothly.
+    """
+    bins = 2 * int(np.ceil(np.hypot(*np.abs(columns).max(axis=0)))) + 4
+    first = bins * np.arange(len(angles))[:, None]
+    along = np.stack([np.cos(angles), np.sin(angles)])
+    total = np.zeros(len(angles))
+    for axis in (along, np.stack([-along[1], along[0]])):
+        offset = axis.T @ columns.T + bins / 2.0
+        lower = np.floor(offset).astype(np.int64)
+        upper_share = offset - lower
+        cells = (lower + first).ravel()
+        histogram = np.bincount(
+            cells, ((1.0 - upper_share) * weights).ravel(), minlength=bins * len(angles)
+        ) + np.bincount(cells + 1, (upper_share * weights).ravel(), minlength=bins * len(angles))
+        total += (histogram.reshape(len(angles), bins) ** 2).sum(axis=1)
+    return total
+
+
+def _lifted_columns(points: Points, config: InputConfig) -> Points:
     """Count layers per column and stack as many cells: heights are lost, counts are kept."""
     if config.bev_counts == 'published':
         columns, counts = _standing_layers(points)
@@ -129,7 +188,7 @@ def _column_cells(points: Points, config: InputConfig) -> Cells:
     if not counts.any():
         raise CloudError('nothing stands on the ground within range; expected walls, trees, cars')
     cells = lift_columns(columns[counts > 0], counts[counts > 0])
-    return _unique_cells((cells + 0.5) * BEV_CELL_M, np.asarray(config.step))
+    return (cells + 0.5) * BEV_CELL_M
 
 
 def _standing_layers(points: Points) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,7 +1,6 @@
 """The map on disk: written by one node only, by itself every so often, never over other places."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -187,10 +186,15 @@ class MapKeeper:
         until_s = time.monotonic() + patience_s
         while time.monotonic() < until_s:
             time.sleep(LOOK_EVERY_S)
-            with suppress(MapKeptError):
+            try:
                 self._claimed()
+            except MapKeptError:
+                continue
+            except LprError as error:  # free, but not to be written
+                self._tell(error)
+            else:
                 self.error = ''
-                return
+            return
 
     def _tell(self, error: Exception) -> None:
         self.error = reason(error)

@@ -188,9 +188,11 @@ def progress_bar(source: 'ScanSource', quiet: bool) -> 'Iterator[Callable[[Gathe
 
 
 def print_summary(result: 'DriveResult', out: Path) -> None:
-    """Say what was found, what was left out and where to look."""
-    for kind, messages in result.drops.items():
-        print(f'left out {len(messages)} scans ({kind}):')
+    """Say what was found, what was of no use and where to look."""
+    from lpr_ros.report.words import drops_in_words
+
+    for sentence, messages in drops_in_words(result):
+        print(f'{sentence}:')
         for message in messages[:EXAMPLES_PER_KIND]:
             print(f'  {message}')
         if len(messages) > EXAMPLES_PER_KIND:

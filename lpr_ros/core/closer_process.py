@@ -128,6 +128,7 @@ class CloserProcess:
                     env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for the parent, who ends this one
                 )
             self._connection: Connection[Any, Any] = ours
 
@@ -165,9 +166,7 @@ def serve(connection: 'Connection[Any, Any]') -> None:
 
 def main() -> None:
     """Run as the child: the number of the inherited pipe is the only argument."""
-    # Ctrl-C reaches the whole group; the parent decides when this ends, by closing the pipe.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends when the parent closes the pipe
     os.nice(NICENESS)
     serve(Connection(int(sys.argv[1])))
 

@@ -12,19 +12,20 @@ from lpr_ros.core.config import Config, option
 class OdometryNoiseConfig(Config):
     """Drift of odometry, one standard deviation; it is the robot's, not this package's.
 
-    The defaults are those of wheels with a gyroscope; LiDAR odometry has half of it. Set too
-    small, true loops are refused; set too large, fewer of the wrong ones.
+    The defaults are those of LiDAR odometry; wheels with a gyroscope have twice that. Set too
+    small, true loops are refused; set too large, fewer of the wrong ones: with twice these, one
+    house of a row may be taken for the next.
     """
 
     position_share: float = option(
-        0.02, 'of the way travelled; set too small, true loops are refused or count for little',
+        0.01, 'of the way travelled; set too small, true loops are refused or count for little',
         low=0.0, high=1.0,
     )  # fmt: skip
     heading_deg: float = option(
-        1.0, 'turned wrongly per 100 m; the same goes for angles', unit='deg', low=0.0, high=90.0
+        0.5, 'turned wrongly per 100 m; the same goes for angles', unit='deg', low=0.0, high=90.0
     )
     tilt_deg: float = option(
-        0.4, 'rolled or pitched wrongly per 100 m', unit='deg', low=0.0, high=90.0
+        0.2, 'rolled or pitched wrongly per 100 m', unit='deg', low=0.0, high=90.0
     )
     least_m: float = option(0.02, 'however short the way', unit='m', low=1e-6)
     least_deg: float = option(0.05, 'however short the way', unit='deg', low=1e-6)

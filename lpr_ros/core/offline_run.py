@@ -82,11 +82,11 @@ def run_offline(
     closer = CloserProcess(
         config.verification, config.pairwise, config.candidates, timeout_s=HANGS_S
     )
-    pipeline = Pipeline(
-        config, describer, database=database, closer=closer, session=session or source.name
-    )
     gathered = Gathered()
     try:
+        pipeline = Pipeline(
+            config, describer, database=database, closer=closer, session=session or source.name
+        )
         for recorded in _readable(source, gathered):
             if should_stop():
                 break

@@ -113,7 +113,7 @@ def hints(result: DriveResult) -> list[str]:
         )
     if result.dropped() > 0.05 * max(result.scans, 1):
         found.append(
-            f'{result.dropped()} of {result.scans} scans were left out; the reasons are below.'
+            f'{result.dropped()} of {result.scans} scans were of no use; the reasons are below.'
         )
     return found
 
@@ -201,7 +201,7 @@ def captions(result: DriveResult, judgement: Judgement | None) -> dict[str, str]
 
 
 def drops_in_words(result: DriveResult) -> list[tuple[str, tuple[str, ...]]]:
-    """Return a sentence per kind of scan left out, and what was wrong with each."""
+    """Return a sentence per kind of scan of no use, and what was wrong with each."""
     return [
         (f'{len(texts)} scan{"" if len(texts) == 1 else "s"} {DROPS.get(kind, kind)}', texts)
         for kind, texts in result.drops.items()

@@ -4,7 +4,6 @@ The defaults are those of MinkLoc3Dv2 for clouds scaled to [-1, 1]. For metric c
 lengths in metres, `removed: delete`, and `yaw_deg: 180` where any heading must match.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 import math
 from typing import TypeAlias
@@ -58,15 +57,6 @@ class AugmentConfig(Config):
     batch_yaw_deg: float = option(5.0, 'turn the whole batch', unit='deg', low=0.0, high=180.0)
     flip_x: float = option(0.25, 'chance that the batch is mirrored in x', low=0.0, high=0.5)
     flip_y: float = option(0.25, 'chance that the batch is mirrored in y', low=0.0, high=0.5)
-
-
-def augment_batch(
-    clouds: Sequence[Points], config: AugmentConfig, rng: np.random.Generator
-) -> list[Points]:
-    """Change each cloud by itself, then turn and mirror all of them by one draw."""
-    changed = [augment_cloud(points, config, rng) for points in clouds]
-    matrix = draw_batch_matrix(config, rng)
-    return [points @ matrix.T for points in changed]
 
 
 def augment_cloud(points: Points, config: AugmentConfig, rng: np.random.Generator) -> Points:

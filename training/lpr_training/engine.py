@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 import torch
 from torch import Tensor
 
-from lpr_ros.core.errors import CloudError, LprError
+from lpr_ros.core.errors import CloudError, ConfigError, LprError
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import CloudBatch, collate
 from lpr_training.augment import augment_cloud, draw_batch_matrix, draw_stretch, stretch
 from lpr_training.cloud_input import in_reach, input_for
 from lpr_training.config import TrainConfig
+from lpr_training.datasets.base import UNIT_CUBE
 from lpr_training.losses import build_loss
 from lpr_training.mining import NegativeMiner
 from lpr_training.pairs import batch_masks
@@ -79,6 +80,11 @@ class Trainer:
         self._positives = [data.tuples.positives[i] for i in range(len(data.tuples))]
         self.device = device
         self._input = input_for(data.places, config.model.input)
+        if config.augment.stretch > 0.0 and data.places.clouds == UNIT_CUBE:
+            raise ConfigError(
+                f'augment.stretch {config.augment.stretch} needs clouds in the frame of the '
+                'sensor; these are scaled to [-1, 1], expected 0'
+            )
         self._processes = processes
         self._miner = NegativeMiner(config.mining, data, processes)
         self.batch_size = config.batch_size  # of the next epoch

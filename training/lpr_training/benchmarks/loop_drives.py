@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.database_config import DatabaseConfig
-from lpr_ros.core.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.records import Scan
 from lpr_training.datasets import make_dataset
 from lpr_training.settled import settled_poses
@@ -30,11 +29,10 @@ REAL_RECENT_M = 25.0
 SPACING_M = 2.0
 COLUMNS = 1024  # shots of a beam per sweep: what the sensors have, or half of it
 # Weights are trained on seeds below 100, thresholds tuned on those from 100 on. Looked at before
-# the last changes: 200 (longer drives, covariances by thickness), 300 (EXPECTED).
+# the last changes: 200 (longer drives, covariances by thickness), 300 (expected odometry).
 REPORTED_SEED = 400
-# What LiDAR odometry has, and what the pipeline is told of it: half of its defaults, which are
-# those of wheels. Hardly any error of scale: no loop can reveal that one.
-EXPECTED = OdometryNoiseConfig(position_share=0.01, heading_deg=0.5, tilt_deg=0.2)
+# What the defaults of OdometryNoiseConfig expect. Hardly any error of scale: no loop can reveal
+# that one.
 ODOMETRY = OdometryConfig(
     scale_sigma=0.001, heading_bias_deg=0.5, heading_walk_deg=0.4, position_walk_m=0.2
 )

@@ -23,7 +23,7 @@ from lpr_ros.core.back_end import BackEnd, BackEndConfig
 from lpr_ros.core.drive_truth import RADIUS_M, loop_errors
 from lpr_ros.core.records import Keyframe, LoopClosure
 from lpr_ros.core.trajectory_error import position_errors_m, root_mean_square
-from lpr_training.benchmarks.loop_drives import EXPECTED, ODOMETRY, RecordedDrive
+from lpr_training.benchmarks.loop_drives import ODOMETRY, RecordedDrive
 from lpr_training.simulator.odometry import drifting
 
 WAY_M = 6.0
@@ -100,7 +100,7 @@ def _trajectory_errors_m(
     drive: RecordedDrive, keyframes: Sequence[Keyframe], loops: Sequence[LoopClosure]
 ) -> tuple[float, float]:
     """Return the error of the keyframes' odometry, and after the loops."""
-    back_end = BackEnd(BackEndConfig(odometry=EXPECTED))
+    back_end = BackEnd(BackEndConfig())
     for keyframe in keyframes:
         back_end.add_keyframe(keyframe)
     odometry = np.stack([back_end.poses[k.id] for k in keyframes])

@@ -13,12 +13,10 @@ from tqdm import tqdm
 
 from lpr_ros.core.keyframes import KeyframeConfig
 from lpr_ros.core.model.describer import Describer
-from lpr_ros.core.pairwise import PairwiseConfig
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.recogniser import Describes
 from lpr_ros.core.records import LoopClosure
 from lpr_training.benchmarks.loop_drives import (
-    EXPECTED,
     RecordedDrive,
     available,
     drive_names,
@@ -68,7 +66,7 @@ def run(
 ) -> dict[str, Any]:
     """Take every drive through the pipeline and the peers."""
     describer = Describer.load(weights)
-    config = config or PipelineConfig(pairwise=PairwiseConfig(odometry=EXPECTED))
+    config = config or PipelineConfig()
     rows, peer_rows = [], []
     bar = tqdm(available(drives or drive_names(), data), unit='drive')
     for name in bar:

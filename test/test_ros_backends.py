@@ -2,6 +2,7 @@
 are known here (PEERS.md), so stand-in classes with exactly those fields take their place."""
 
 from dataclasses import dataclass, field
+import re
 import sys
 import time
 from types import ModuleType, SimpleNamespace
@@ -28,6 +29,7 @@ from lpr_ros.core.tangent import adjoint, motion_between, propagate
 from lpr_ros.parameters import ConfigParameters
 from lpr_ros.pose_messages import odometry_message, pose_from_message, pose_message
 
+ADAPTERS_CONFIG = {'rtabmap': RtabmapConfig(), 'swarm_slam': SwarmSlamConfig()}
 START_NS = 1_700_000_000_123_456_789
 T_BASE_SENSOR = pose_from_euler([1.2, 0.1, 1.8], [0.0, 0.05, 0.3])
 SAME = np.eye(4)  # the sensor is the base
@@ -407,3 +409,27 @@ def test_swarm_slam_gets_the_pose_of_keyframe_1_in_keyframe_0(installed, with_po
     if with_pose:
         assert message.success
         np.testing.assert_allclose(matrix(message.transform), poses[1], atol=1e-12)
+
+
+@pytest.mark.parametrize('name', ['rtabmap', 'swarm_slam'])
+def test_a_node_without_a_proper_pose_is_told_and_left_out(installed, name):
+    node = RecordingNode()
+    adapter = ADAPTERS[name](node, ADAPTERS_CONFIG[name])
+    node.answers['rtabmap/add_link'] = None  # the service is there
+    poses = [np.eye(4), pose_from_euler([20.0, 3.0, 0.0], [0.0, 0.0, 1.0])]
+    places = [place(30 + i, 60.0 * i, T) for i, T in enumerate(poses)]
+    for i, (T, where) in enumerate(zip(poses, places, strict=True)):
+        pose = pose_message(T)
+        if i == 0:
+            pose.orientation.x = float('nan')
+        if name == 'rtabmap':
+            seen = SimpleNamespace(id=i, stamp=where.stamp_ns * 1e-9, pose=pose)
+            node.callbacks['rtabmap/mapData'](SimpleNamespace(nodes=[seen]))
+        else:
+            message = odometry_message(where.stamp_ns, 'odom', 'base', T)
+            message.pose.pose = pose
+            node.callbacks['cslam/keyframe_odom'](KeyframeOdom(i, message))
+    assert len(node.warnings) == 1
+    assert re.search(f'{name}: (node|keyframe) 0: .*nan', node.warnings[0])
+    with pytest.raises(BackendError, match='keyframe'):
+        adapter.publish(loop_between(31, 30, poses[1]), places[1], places[0], SAME)

@@ -163,6 +163,17 @@ def test_time_that_jumps_back_is_a_new_session(ros: Ros):
     assert process.wait() == 0, process.output
 
 
+def test_a_graph_that_cannot_be_written_is_an_answer_in_words(ros: Ros, tmp_path):
+    from lpr_ros.pose_graph_node import PoseGraphNode
+
+    (tmp_path / 'file').touch()
+    nowhere = Parameter('g2o_path', value=f'{tmp_path}/file/graph.g2o')
+    ros.node(kind=PoseGraphNode, parameter_overrides=[nowhere])
+    answer = ros.call(ros.node(), Trigger, f'{NODE}/save_g2o')
+    assert not answer.success
+    assert 'file/graph.g2o: cannot be written' in answer.message
+
+
 def test_bad_parameters_are_named(ros: Ros):
     wrong = ('--ros-args', '-p', 'back_end.kernel_width:=-1.0')
     process = ros.start('-m', 'lpr_ros.pose_graph_node', *wrong)

@@ -188,7 +188,7 @@ def progress_bar(source: 'ScanSource', quiet: bool) -> 'Iterator[Callable[[Gathe
 
 
 def print_summary(result: 'DriveResult', out: Path) -> None:
-    """Say what was found, what was of no use and where to look."""
+    """Say what was found, what went wrong and where to look."""
     from lpr_ros.report.words import drops_in_words
 
     for sentence, messages in drops_in_words(result):

@@ -19,7 +19,7 @@ from lpr_ros.core.model.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from lpr_ros.core.model.config import PRESETS
+from lpr_ros.core.model.config import PRESETS, InputConfig
 from lpr_ros.core.model.import_checkpoint import import_checkpoint, main, read_foreign_tensors
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.sparse import collate
@@ -180,6 +180,13 @@ def test_fingerprint_follows_weights_and_configuration_only(checkpoint):
     assert replace(checkpoint, tensors=tensors).fingerprint != checkpoint.fingerprint
     other = replace(checkpoint.config, input=replace(checkpoint.config.input, max_range_m=31.0))
     assert replace(checkpoint, config=other).fingerprint != checkpoint.fingerprint
+
+
+def test_an_option_that_comes_later_leaves_the_fingerprint(checkpoint, monkeypatch):
+    before = checkpoint.fingerprint
+    plain = InputConfig.to_dict
+    monkeypatch.setattr(InputConfig, 'to_dict', lambda self: plain(self) | {'later': False})
+    assert checkpoint.fingerprint == before
 
 
 # Foreign weights

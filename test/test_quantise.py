@@ -300,6 +300,17 @@ def test_wall_direction_of_real_scans_turns_with_them(real_scans):
     assert np.percentile(off, 75) < 1.5
 
 
+def test_the_axes_of_the_sensor_are_not_preferred(rng):
+    """Points without any direction: the grid they are counted in must not be one."""
+    directions = []
+    for _ in range(40):
+        radius, angle = 20.0 * np.sqrt(rng.random(1500)), rng.uniform(0, 2 * np.pi, 1500)
+        cloud = np.column_stack([radius * np.cos(angle), radius * np.sin(angle), rng.random(1500)])
+        directions.append(off_quarter_deg(wall_direction(cloud)))
+    assert (np.array(directions) < 3.0).mean() < 0.3
+    assert np.median(directions) > 10.0
+
+
 @pytest.mark.parametrize('points', [np.zeros((1, 3)), np.ones((40, 3))], ids=['one', 'one column'])
 def test_a_cloud_without_walls_has_some_direction(points):
     assert 0.0 <= wall_direction(points) < math.pi / 2.0

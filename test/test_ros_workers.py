@@ -172,6 +172,21 @@ def test_closer_that_dies_is_replaced(remote, seen):
     assert remote.close(seen[-1]).query_id == seen[-1].keyframe.id
 
 
+def test_signals_to_the_group_do_not_reach_the_closer(seen):
+    """Not even one that still imports; it stays in the group, whose niceness it shares."""
+    closer = CloserProcess(CONFIG.verification, CONFIG.pairwise, CONFIG.candidates)
+    try:
+        pid = closer.pid
+        assert os.getpgid(pid) == os.getpgid(0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, number)
+        assert closer.close(seen[-1]).query_id == seen[-1].keyframe.id
+        assert closer.pid == pid
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}
+    finally:
+        closer.stop()
+
+
 def test_an_error_in_the_closer_is_told_and_the_same_one_goes_on(remote, seen):
     before = remote.pid
     number = seen[-2].keyframe.id

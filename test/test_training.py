@@ -357,6 +357,30 @@ def test_init_begins_with_the_weights_of_a_checkpoint(oxford, tmp_path, whole_ru
     assert 'feature_size=24' in capsys.readouterr().err
 
 
+def test_init_takes_cells_of_another_size_but_no_other_kind(bev, tmp_path, capsys):
+    line = arguments(BEV_YAML, bev, tmp_path / 'first', (*TINY_BEV, 'epochs=1'))
+    assert train.main(line) == 0
+    init = ('--init', str(tmp_path / 'first' / 'last.safetensors'))
+    finer = (*TINY_BEV, 'epochs=1', 'model.input.step=[0.6,0.6,0.6]', 'model.input.align_yaw=true')
+    assert train.main(arguments(BEV_YAML, bev, tmp_path / 'finer', finer, *init)) == 0
+    other = (*TINY_BEV, 'model.input.quantizer=cartesian')
+    assert train.main(arguments(BEV_YAML, bev, tmp_path / 'other', other, *init)) == 1
+    assert "weights of ('bev'" in capsys.readouterr().err
+
+
+def test_a_batch_is_turned_and_mirrored_as_one(oxford):
+    """One place twice in a batch, nothing else at random: both come out the same, but turned."""
+    off = ('augment.jitter_sigma=0', 'augment.dropout=0', 'augment.translation_sigma=0',
+           'augment.block_probability=0', 'augment.batch_yaw_deg=90')  # fmt: skip
+    trainer = trainer_of(oxford, *off)
+    seed = np.random.SeedSequence(3)
+    (chunk,) = trainer._prepare(np.array([4, 4]), seed)
+    first, second = chunk.sites.split(list(chunk.counts))
+    assert torch.equal(first, second)
+    (other,) = trainer._prepare(np.array([4, 4]), np.random.SeedSequence(4))
+    assert not torch.equal(first, other.sites.split(list(other.counts))[0])
+
+
 def test_init_keeps_the_backbone_where_the_pooling_is_another(oxford, tmp_path, whole_run):
     weights, out = whole_run / 'last.safetensors', tmp_path / 'other_head'
     still = (*TINY_OXFORD, 'epochs=1', 'learning_rate=0.0', 'min_learning_rate=0.0')
@@ -386,6 +410,7 @@ def test_resume_with_another_model_is_refused(oxford, whole_run, capsys):
         (OXFORD_YAML, ('model.input.step=[0.4,0.4,0.4]',), (), 'scaled to [-1, 1]'),
         (OXFORD_YAML, ('model.input.quantizer=points',), (), 'does not take input'),
         (OXFORD_YAML, ('augment.stretch=0.2',), (), 'augment.stretch 0.2 needs clouds in the'),
+        (OXFORD_YAML, ('model.input.align_yaw=true',), (), 'align_yaw; these clouds are scaled'),
         (OXFORD_YAML, (), ('--resume',), 'nothing to resume'),
         (OXFORD_YAML, ('data.positive_m=0.01', 'epochs=1'), (), 'no batch can be made'),
         (Path('/nowhere.yaml'), (), (), 'cannot be read as YAML'),

@@ -5,6 +5,8 @@ in a thread they would stop description and every callback of a node. And what t
 process, such as ending it, never coming back or keeping memory, they do to this one only.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, Pipe
 import os
 import signal
@@ -122,15 +124,25 @@ class CloserProcess:
             self._has_answered = False
             self._verifications = 0
             ours, theirs = Pipe()
-            with theirs:
+            # Signals to the whole group are for the parent, who ends this one; what is blocked
+            # here is blocked there, from the first moment on.
+            with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(
                     [sys.executable, '-m', __name__, str(theirs.fileno())],
                     env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C is for the parent, who ends this one
                 )
             self._connection: Connection[Any, Any] = ours
+
+
+@contextmanager
+def _blocked(*signals: signal.Signals) -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def serve(connection: 'Connection[Any, Any]') -> None:
@@ -165,8 +177,7 @@ def serve(connection: 'Connection[Any, Any]') -> None:
 
 
 def main() -> None:
-    """Run as the child: the number of the inherited pipe is the only argument."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends when the parent closes the pipe
+    """Run as the child, until the pipe ends, whose inherited number is the only argument."""
     os.nice(NICENESS)
     serve(Connection(int(sys.argv[1])))
 

@@ -92,6 +92,22 @@ class Config:
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
 
+def changed_settings(config: Config) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that are not at their defaults: name -> (value, default)."""
+    now, usual = _flat(config.to_dict()), _flat(type(config)().to_dict())
+    return {key: (value, usual[key]) for key, value in now.items() if value != usual[key]}
+
+
+def _flat(data: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f'{prefix}{key}.')
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
 def override(config: T, assignments: Mapping[str, Any]) -> T:
     """Return a copy with dotted keys replaced, e.g. {'pooling.clusters': 32}."""
     data = config.to_dict()

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from lpr_ros.core import drive_files
+from lpr_ros.core.config import changed_settings
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_truth import Judgement
 from lpr_ros.core.files import whole_file
@@ -61,7 +62,7 @@ def report_page(result: DriveResult, judgement: Judgement | None) -> str:
     body = [
         _header(result, judgement),
         *_in_order(figures),
-        _left_out(result),
+        _trouble(result),
         _about(result),
         _settings(result),
         _files(result),
@@ -133,9 +134,9 @@ def _figure(name: str, svg: str, caption: str) -> str:
     )
 
 
-def _left_out(result: DriveResult) -> str:
+def _trouble(result: DriveResult) -> str:
     if not result.drops:
-        return f'<section><h2>Left out</h2><p class="note">{_none_left_out(result)}</p></section>'
+        return f'<section><h2>What went wrong</h2><p class="note">{_nothing(result)}</p></section>'
     parts = []
     for sentence, texts in words.drops_in_words(result):
         listed = ''.join(f'<li><code>{escape(text)}</code></li>' for text in texts[:MOST_LISTED])
@@ -144,10 +145,10 @@ def _left_out(result: DriveResult) -> str:
         parts.append(
             f'<details><summary>{escape(sentence)}</summary><ul>{listed}{rest}</ul></details>'
         )
-    return f'<section><h2>Left out</h2>{"".join(parts)}</section>'
+    return f'<section><h2>What went wrong</h2>{"".join(parts)}</section>'
 
 
-def _none_left_out(result: DriveResult) -> str:
+def _nothing(result: DriveResult) -> str:
     return f'Nothing: all {result.scans} scans were used.' if result.scans else 'Nothing is known.'
 
 
@@ -165,7 +166,7 @@ def _about(result: DriveResult) -> str:
 
 
 def _settings(result: DriveResult) -> str:
-    changed = words.changed_settings(result.config)
+    changed = changed_settings(result.config)
     rows = {key: f'{value} (default {usual})' for key, (value, usual) in changed.items()}
     summary = _table(rows) if rows else '<p class="note">All at their defaults.</p>'
     text = yaml.safe_dump(result.config.to_dict(), sort_keys=False)

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 import math
-from typing import Any
 
-from lpr_ros.core.config import Config
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_summary import (
     keyframe_ms,
@@ -18,7 +16,7 @@ UNKNOWN = 'not known'
 DROPS = {
     'unreadable': 'could not be read',
     'cloud': 'had no usable points',
-    'stamp': 'were not later than the scan before',
+    'stamp': 'came no later than the scan before',
     'odometry': 'had no usable odometry',
     'verification': 'got no loops, as verification failed',
 }
@@ -113,7 +111,7 @@ def hints(result: DriveResult) -> list[str]:
         )
     if result.dropped() > 0.05 * max(result.scans, 1):
         found.append(
-            f'{result.dropped()} of {result.scans} scans were of no use; the reasons are below.'
+            f'{result.dropped()} of {result.scans} scans were left out; the reasons are below.'
         )
     return found
 
@@ -201,27 +199,11 @@ def captions(result: DriveResult, judgement: Judgement | None) -> dict[str, str]
 
 
 def drops_in_words(result: DriveResult) -> list[tuple[str, tuple[str, ...]]]:
-    """Return a sentence per kind of scan of no use, and what was wrong with each."""
+    """Return a sentence per kind of trouble with scans, and what was wrong with each."""
     return [
         (f'{len(texts)} scan{"" if len(texts) == 1 else "s"} {DROPS.get(kind, kind)}', texts)
         for kind, texts in result.drops.items()
     ]
-
-
-def changed_settings(config: Config) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that are not at their defaults: name -> (value, default)."""
-    now, usual = _flat(config.to_dict()), _flat(type(config)().to_dict())
-    return {key: (value, usual[key]) for key, value in now.items() if value != usual[key]}
-
-
-def _flat(data: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f'{prefix}{key}.')
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def distance(metres: float) -> str:

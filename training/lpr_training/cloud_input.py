@@ -23,6 +23,8 @@ def input_for(places: PlaceDataset, config: InputConfig) -> InputConfig:
         return lifted(config)
     is_fine = max(config.step) < FINEST_METRIC_CELL_M
     if places.clouds == UNIT_CUBE:
+        if config.align_yaw:
+            raise ConfigError(f'{takes} and align_yaw; these clouds are scaled to [-1, 1]')
         if config.quantizer == 'points' or (config.quantizer == 'cartesian' and is_fine):
             return config
         raise ConfigError(

@@ -72,10 +72,10 @@ def _new_model(config: TrainConfig, init: Path | None) -> PlaceModel:
         return PlaceModel(config.model)
     checkpoint = load_checkpoint(init)
     model, given = PlaceModel(config.model), checkpoint.config
-    if given.backbone != config.model.backbone:  # cells of another size are a good beginning
-        raise CheckpointError(
-            f'{init}: weights of the backbone {given.backbone}, expected {config.model.backbone}'
-        )
+    # Cells of another size are a good beginning all the same.
+    kinds = [(m.input.quantizer, m.backbone) for m in (given, config.model)]
+    if kinds[0] != kinds[1]:
+        raise CheckpointError(f'{init}: weights of {kinds[0]}, expected {kinds[1]}')
     source = checkpoint.build()
     model.backbone.load_state_dict(source.backbone.state_dict())
     if given.pooling == config.model.pooling:  # another pooling begins anew

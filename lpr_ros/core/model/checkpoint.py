@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 import torch
 from torch import Tensor
 
+from lpr_ros.core.config import changed_settings
 from lpr_ros.core.errors import CheckpointError, ConfigError, LprError, shown
 from lpr_ros.core.model.config import ModelConfig
 from lpr_ros.core.model.place_model import PlaceModel
@@ -51,7 +52,9 @@ class Checkpoint:
     @property
     def fingerprint(self) -> str:
         """Identify the descriptor space: two maps compare only under the same fingerprint."""
-        digest = hashlib.sha256(json.dumps(self.config.to_dict(), sort_keys=True).encode())
+        # What is at its default is left out: an option that is added later changes nothing.
+        settings = {name: value for name, (value, _) in changed_settings(self.config).items()}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for name in sorted(self.tensors):
             digest.update(name.encode())
             digest.update(self.tensors[name].contiguous().cpu().numpy().tobytes())

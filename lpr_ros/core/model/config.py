@@ -28,7 +28,8 @@ class InputConfig(Config):
     )
     max_range_m: float = option(
         0.0,
-        'points farther than this are dropped, 0 keeps all; a square of this half side for bev',
+        'points farther than this are dropped, 0 keeps all; a square of this half side for bev, '
+        'a disc with align_yaw',
         unit='m',
         low=0.0,
     )

@@ -1,5 +1,6 @@
 """Points to what the backbone takes: unique integer cells, or thinned points."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ BEV_MAX_COUNT = 10
 BEV_HEIGHT_M = 0.01  # unit of heights in a column
 BEV_LAYER = 20  # of those units is what the images count in a column ...
 BEV_CLEARANCE = 50  # ... from this far above the ground
-ALIGN_CELL_M = 0.4  # columns whose lines are looked for
-ALIGN_COARSE_DEG, ALIGN_FINE_DEG = 1.5, 0.25  # a wall of 20 m fills one column within 1.1 degrees
+ALIGN_CELL_M = 0.4  # columns, and bins, of the lines that are looked for
+ALIGN_COARSE_DEG, ALIGN_FINE_DEG = 1.5, 0.25  # a wall of 20 m is in one bin within 1.1 degrees
 
 Points = NDArray[np.floating[Any]]
 Cells = NDArray[np.int32]
@@ -53,16 +54,21 @@ def wall_direction(points: Points) -> float:
     """Return the angle in [0, pi/2) along and across which the points line up best, in radians.
 
     The sum of squares of the histograms along x and y is largest when walls, kerbs and rows of
-    trees fall into few bins. The angle turns with the cloud, so a cloud turned back by it looks
-    the same, up to quarter turns, whatever the heading of the sensor.
+    trees fall into few bins. Where there are such, the angle turns with the cloud: turned back by
+    it, the cloud looks the same, up to quarter turns, whatever the heading of the sensor.
     """
-    voxels = _unique_cells(points, np.full(3, ALIGN_CELL_M))
-    packed, weights = np.unique(_packed(voxels.astype(np.int64)) >> 16, return_counts=True)
-    columns = np.stack([packed >> 16, packed & 0xFFFF], axis=1) - keys.LIMIT
-    coarse = np.radians(np.arange(0.0, 90.0, ALIGN_COARSE_DEG))
-    best = coarse[np.argmax(_line_up(columns, weights, coarse))]
-    fine = best + np.radians(np.arange(-ALIGN_COARSE_DEG, ALIGN_COARSE_DEG, ALIGN_FINE_DEG))
-    return float(fine[np.argmax(_line_up(columns, weights, fine))] % (np.pi / 2))
+    voxels = np.unique(_packed(_cells(points, ALIGN_CELL_M)))
+    packed, weights = np.unique(voxels >> 16, return_counts=True)
+    # Scattered within their cells: else the grid itself, which is the sensor's, would line up.
+    dither = np.random.default_rng(0).uniform(-0.5, 0.5, (len(packed), 2))
+    columns = _columns(packed) + dither
+
+    def lined_up(angle_deg: float) -> float:
+        return _line_up(columns, weights, angle_deg)
+
+    best: float = max(np.arange(0.0, 90.0, ALIGN_COARSE_DEG).tolist(), key=lined_up)
+    around = best + np.arange(-ALIGN_COARSE_DEG, ALIGN_COARSE_DEG, ALIGN_FINE_DEG)
+    return math.radians(max(around.tolist(), key=lined_up)) % (math.pi / 2.0)
 
 
 def lift_columns(columns: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Cells:
@@ -155,26 +161,28 @@ def _turned(points: Points, angle_rad: float) -> NDArray[np.float64]:
 
 
 def _line_up(
-    columns: NDArray[np.int64], weights: NDArray[np.int64], angles: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return for each angle the sum of squares of the histograms along it and across it.
+    columns: NDArray[np.float64], weights: NDArray[np.int64], angle_deg: float
+) -> float:
+    """Return the sum of squares of the histograms along an angle and across it.
 
     A column is shared by the two bins it lies between: the sum then changes smoothly.
     """
-    bins = 2 * int(np.ceil(np.hypot(*np.abs(columns).max(axis=0)))) + 4
-    first = bins * np.arange(len(angles))[:, None]
-    along = np.stack([np.cos(angles), np.sin(angles)])
-    total = np.zeros(len(angles))
-    for axis in (along, np.stack([-along[1], along[0]])):
-        offset = axis.T @ columns.T + bins / 2.0
-        lower = np.floor(offset).astype(np.int64)
-        upper_share = offset - lower
-        cells = (lower + first).ravel()
-        histogram = np.bincount(
-            cells, ((1.0 - upper_share) * weights).ravel(), minlength=bins * len(angles)
-        ) + np.bincount(cells + 1, (upper_share * weights).ravel(), minlength=bins * len(angles))
-        total += (histogram.reshape(len(angles), bins) ** 2).sum(axis=1)
+    c, s = math.cos(math.radians(angle_deg)), math.sin(math.radians(angle_deg))
+    total = 0.0
+    for axis in ((c, s), (-s, c)):
+        offset = columns @ np.array(axis)
+        offset -= offset.min()
+        lower = offset.astype(np.int64)
+        upper = (offset - lower) * weights
+        bins = int(lower.max()) + 2
+        histogram = np.bincount(lower, weights - upper, bins) + np.bincount(lower + 1, upper, bins)
+        total += float(histogram @ histogram)
     return total
+
+
+def _columns(packed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Unpack cells without their height: (N, 2)."""
+    return np.stack([packed >> 16, packed & 0xFFFF], axis=1) - keys.LIMIT
 
 
 def _lifted_columns(points: Points, config: InputConfig) -> Points:
@@ -214,4 +222,4 @@ def _standing_layers(points: Points) -> tuple[NDArray[np.int64], NDArray[np.int6
     )
     counts = np.minimum(counts, BEV_MAX_COUNT)
     counts = np.rint(BEV_MAX_COUNT * counts / counts.max(initial=1)).astype(np.int64)
-    return np.stack([column >> 16, column & 0xFFFF], axis=1) - keys.LIMIT, counts
+    return _columns(column), counts

@@ -27,16 +27,18 @@ from lpr_training.simulator import (
 )
 from lpr_training.simulator.odometry import drifting
 
-# As a car without inertial sensors: it drifts so that one sees it.
+# As a car without inertial sensors: it drifts so that one sees it. The nodes are told.
 DRIFT = OdometryConfig(
     scale_sigma=0.01, heading_bias_deg=0.8, heading_walk_deg=1.0, position_walk_m=0.3
 )
+EXPECTED = {'position_share': 0.02, 'heading_deg': 1.0, 'tilt_deg': 0.4}
 SEED = 200  # of a drive of two minutes with two stretches driven again and two driven back
 DRIFT_SEED = 8  # of a drift of 5 m
 LENGTH_M = 960.0
 WORLD_M = 200.0
 COLUMNS = 512  # shots of a beam per sweep
 RATE_HZ = 10.0
+ODOMETRY = 'pairwise.odometry.'
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,15 @@ class DemoDrive:
     scans: int
     parameters: dict[str, object] = field(default_factory=dict)  # of lpr_node
     rate: float = 1.0  # of playing
+
+    @property
+    def graph_parameters(self) -> dict[str, object]:
+        """What pose_graph_node is to know of it: the odometry as lpr_node expects it."""
+        return {
+            f'back_end.odometry.{name.removeprefix(ODOMETRY)}': value
+            for name, value in self.parameters.items()
+            if name.startswith(ODOMETRY)
+        }
 
 
 def simulated_drive(folder: Path) -> DemoDrive:
@@ -86,12 +97,12 @@ def real_drive(data: Path, folder: Path) -> DemoDrive:
         T_odom = drifting(T_world, DRIFT, np.random.default_rng(0))
         write_packed(path, clouds, source.stamps_ns, T_odom)
         write_tum(truth, Trajectory(source.stamps_ns, T_world))
-    parameters = {
+    drive = _opened('real walk (BALM), with drift put on its odometry', path, truth)
+    parameters = drive.parameters | {
         'keyframes.distance_m': 0.5,
         'database.exclude_s': 0.0,
         'database.exclude_m': 25.0,
     }
-    drive = _opened('real walk (BALM), with drift put on its odometry', path, truth)
     return replace(drive, parameters=parameters, rate=0.5)
 
 
@@ -116,4 +127,5 @@ def write_packed(
 
 
 def _opened(title: str, path: Path, truth: Path) -> DemoDrive:
-    return DemoDrive(title, path, read_tum(truth), len(open_source(path)))
+    expected = {f'{ODOMETRY}{name}': value for name, value in EXPECTED.items()}
+    return DemoDrive(title, path, read_tum(truth), len(open_source(path)), expected)

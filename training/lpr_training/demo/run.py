@@ -53,7 +53,7 @@ def play(drive: DemoDrive, folder: Path) -> Played:
             return program
 
         node = start('lpr_ros.node', *ros_arguments(parameters))
-        graph = start('lpr_ros.pose_graph_node')
+        graph = start('lpr_ros.pose_graph_node', *ros_arguments(drive.graph_parameters))
         for topic, listeners in (('points', 1), ('lpr_node/loop_closures', 2)):
             wait_for(
                 lambda topic=topic, listeners=listeners: _check(node, graph)

@@ -137,10 +137,10 @@ class Growth:
 
     def sample(self, pipeline: Pipeline, verification_pid: int) -> None:
         """Look now."""
-        beside_mb = own_mb(verification_pid)
+        beside_mb, _ = own_mb(verification_pid)
         self.verification_mb = max(self.verification_mb, beside_mb)
         self.keyframes.append(len(pipeline.database))
-        self.own.append(1e6 * (own_mb(os.getpid()) - beside_mb))
+        self.own.append(1e6 * own_mb(os.getpid())[0])
         self.known.append(pipeline.database.memory_bytes())
 
     def figures(self) -> dict[str, Any]:

@@ -83,7 +83,8 @@ def run(minutes: float) -> dict[str, Any]:
 
         first = _one_by_one(listener, send, 0)
         before = _settled_ends(listener)
-        memory: list[tuple[float, float, float]] = []  # minutes, own MB, MB of the database
+        # Minutes, MB of the node, of its verification and of the database.
+        memory: list[tuple[float, float, float, float]] = []
         cpu_before_s, began_s = cpu_seconds(node.pid), time.monotonic()
         for number in tqdm(range(first, first + count), desc='send', unit='scan'):
             due_s = began_s + (number - first) / SCANS_PER_S
@@ -93,7 +94,7 @@ def run(minutes: float) -> dict[str, Any]:
                 node.check()
                 mib = float(listener.status.get('database_mib', 0.0))
                 passed_min = (time.monotonic() - began_s) / 60.0
-                memory.append((passed_min, own_mb(node.pid), MB_PER_MIB * mib))
+                memory.append((passed_min, *own_mb(node.pid), MB_PER_MIB * mib))
         lasted_s = time.monotonic() - began_s
         busy = (cpu_seconds(node.pid) - cpu_before_s) / lasted_s
         sent = _one_by_one(listener, send, first + count) - first
@@ -182,12 +183,16 @@ def _age_figures(
     }  # fmt: skip
 
 
-def _memory_figures(samples: Sequence[tuple[float, float, float]]) -> dict[str, float]:
-    """Return slopes after warm-up: of all memory, of the database, and of what is left."""
-    minutes, own, database = np.array(samples[int(WARM_UP_SHARE * len(samples)) :]).T
+def _memory_figures(samples: Sequence[tuple[float, float, float, float]]) -> dict[str, float]:
+    """Return slopes after warm-up: of the node's memory, of the database, and of what is left.
+
+    Verification grows until it is renewed, again and again: of that the most counts.
+    """
+    minutes, own, beside, database = np.array(samples[int(WARM_UP_SHARE * len(samples)) :]).T
     return {
         'memory_mb': float(own[-1]),
         'memory_mb_per_minute': slope(minutes, own),
         'database_mb_per_minute': slope(minutes, database),
         'other_mb_per_minute': slope(minutes, own - database),
+        'verification_mb_most': float(beside.max()),
     }

@@ -97,14 +97,18 @@ def resident_mb(pid: int) -> float:
     return pages * os.sysconf('SC_PAGE_SIZE') / 1e6
 
 
-def own_mb(pid: int) -> float:
-    """Return what of that is neither of a file nor shared: it does not come and go by itself."""
-    pages = 0
+def own_mb(pid: int) -> tuple[float, float]:
+    """Return what a process, and what its children have in memory, not of a file nor shared.
+
+    Only that does not come and go by itself.
+    """
+    pages = {True: 0, False: 0}
     for folder, _ in _family(pid):
         with suppress(OSError):
             resident, shared = (folder / 'statm').read_text().split()[1:3]
-            pages += int(resident) - int(shared)
-    return pages * os.sysconf('SC_PAGE_SIZE') / 1e6
+            pages[int(folder.name) == pid] += int(resident) - int(shared)
+    page_mb = os.sysconf('SC_PAGE_SIZE') / 1e6
+    return pages[True] * page_mb, pages[False] * page_mb
 
 
 def _family(pid: int) -> Iterator[tuple[Path, list[str]]]:

@@ -210,6 +210,19 @@ def test_a_node_started_again_loads_what_the_one_before_saves_at_its_end(
     assert len(read(path)) == 28
 
 
+def test_what_the_one_before_leaves_may_be_no_map(path, database, holder):
+    database.save(path)
+
+    def spoil_and_end():
+        if holder.poll() is None:  # the second warning is about what is there then
+            path.write_text('notes')
+            end(holder)
+
+    keeper = Keeper(path, load_map=True, on_warning=spoil_and_end)
+    assert 'is not a map' in keeper.error
+    assert path.read_text() == 'notes'
+
+
 def test_another_path_is_another_claim(path, database):
     keeper = Keeper(path)
     there = path.with_name('other.map')

@@ -69,14 +69,7 @@ def run_offline(
     """
     start = time.perf_counter()
     config = settings_for(source, config or PipelineConfig())
-    database = None
-    if old_map is not None:
-        database = PlaceDatabase.load(
-            old_map,
-            config.database,
-            fingerprint=describer.fingerprint,
-            calibration=describer.calibration,
-        )
+    database = None if old_map is None else _loaded(old_map, config, describer)
     first_id = 0 if database is None else len(database)
     # As in the node: what registration never gives back ends with its process.
     closer = CloserProcess(
@@ -111,6 +104,15 @@ def run_offline(
         about=source.about | {'old map': str(old_map or '')},
         checkpoint=checkpoint or CheckpointNote(fingerprint=describer.fingerprint),
         interrupted=gathered.scans < len(source) and should_stop(),
+    )
+
+
+def _loaded(old_map: Path, config: PipelineConfig, describer: Describes) -> PlaceDatabase:
+    return PlaceDatabase.load(
+        old_map,
+        config.database,
+        fingerprint=describer.fingerprint,
+        calibration=describer.calibration,
     )
 
 

@@ -24,7 +24,10 @@ def input_for(places: PlaceDataset, config: InputConfig) -> InputConfig:
     is_fine = max(config.step) < FINEST_METRIC_CELL_M
     if places.clouds == UNIT_CUBE:
         if config.align_yaw:
-            raise ConfigError(f'{takes} and align_yaw; these clouds are scaled to [-1, 1]')
+            raise ConfigError(
+                f'{takes} and align_yaw; these clouds are scaled to [-1, 1], expected '
+                'align_yaw: false'
+            )
         if config.quantizer == 'points' or (config.quantizer == 'cartesian' and is_fine):
             return config
         raise ConfigError(

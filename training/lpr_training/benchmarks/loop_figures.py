@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.back_end import BackEnd, BackEndConfig
+from lpr_ros.core.back_end import BackEnd
 from lpr_ros.core.drive_truth import RADIUS_M, loop_errors
 from lpr_ros.core.records import Keyframe, LoopClosure
 from lpr_ros.core.trajectory_error import position_errors_m, root_mean_square
@@ -100,7 +100,7 @@ def _trajectory_errors_m(
     drive: RecordedDrive, keyframes: Sequence[Keyframe], loops: Sequence[LoopClosure]
 ) -> tuple[float, float]:
     """Return the error of the keyframes' odometry, and after the loops."""
-    back_end = BackEnd(BackEndConfig())
+    back_end = BackEnd()
     for keyframe in keyframes:
         back_end.add_keyframe(keyframe)
     odometry = np.stack([back_end.poses[k.id] for k in keyframes])

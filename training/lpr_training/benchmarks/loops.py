@@ -16,12 +16,7 @@ from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.recogniser import Describes
 from lpr_ros.core.records import LoopClosure
-from lpr_training.benchmarks.loop_drives import (
-    RecordedDrive,
-    available,
-    drive_names,
-    load_drive,
-)
+from lpr_training.benchmarks.loop_drives import RecordedDrive, available, drive_names, load_drive
 from lpr_training.benchmarks.loop_figures import loop_figures, trajectory_figures
 from lpr_training.benchmarks.loop_peers import available_peers, peer_figures
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from lpr_ros.core.errors import CloudError, ConfigError
+from lpr_ros.core.model import lined_up
+from lpr_ros.core.model import quantise as quantise_module
 from lpr_ros.core.model.config import InputConfig
 from lpr_ros.core.model.quantise import lift_columns, quantise, wall_direction
 
@@ -314,6 +316,19 @@ def test_the_axes_of_the_sensor_are_not_preferred(rng):
 @pytest.mark.parametrize('points', [np.zeros((1, 3)), np.ones((40, 3))], ids=['one', 'one column'])
 def test_a_cloud_without_walls_has_some_direction(points):
     assert 0.0 <= wall_direction(points) < math.pi / 2.0
+
+
+def test_compiled_alignment_agrees_with_numpy(rng):
+    columns, weights = rng.uniform(-60.0, 60.0, (800, 2)), rng.integers(1, 10, 800)
+    angles = np.radians(np.arange(0.0, 90.0, 0.7))
+    expected = quantise_module._line_up(columns, weights, angles)
+    np.testing.assert_allclose(lined_up.line_up(columns, weights, angles), expected, rtol=1e-9)
+
+
+def test_wall_direction_without_numba_is_the_same(street, monkeypatch):
+    compiled = wall_direction(street)
+    monkeypatch.setattr(quantise_module, 'lined_up', None)
+    assert wall_direction(street) == compiled
 
 
 @pytest.mark.parametrize('config', [CARTESIAN, PUBLISHED], ids=['cartesian', 'published'])

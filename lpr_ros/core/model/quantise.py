@@ -10,6 +10,11 @@ from lpr_ros.core.errors import CloudError
 from lpr_ros.core.model.config import InputConfig
 from lpr_ros.core.sparse import keys
 
+try:
+    from lpr_ros.core.model import lined_up
+except ImportError:  # without numba the NumPy code below serves
+    lined_up = None  # type: ignore[assignment]
+
 BEV_CELL_M = 0.4  # voxels and columns of the public bird's-eye images
 BEV_MAX_COUNT = 10
 BEV_HEIGHT_M = 0.01  # unit of heights in a column
@@ -62,13 +67,14 @@ def wall_direction(points: Points) -> float:
     # Scattered within their cells: else the grid itself, which is the sensor's, would line up.
     dither = np.random.default_rng(0).uniform(-0.5, 0.5, (len(packed), 2))
     columns = _columns(packed) + dither
+    line_up = lined_up.line_up if lined_up else _line_up
 
-    def lined_up(angle_deg: float) -> float:
-        return _line_up(columns, weights, angle_deg)
+    def best(angles_deg: NDArray[np.floating[Any]]) -> float:
+        return float(angles_deg[np.argmax(line_up(columns, weights, np.radians(angles_deg)))])
 
-    best: float = max(np.arange(0.0, 90.0, ALIGN_COARSE_DEG).tolist(), key=lined_up)
-    around = best + np.arange(-ALIGN_COARSE_DEG, ALIGN_COARSE_DEG, ALIGN_FINE_DEG)
-    return math.radians(max(around.tolist(), key=lined_up)) % (math.pi / 2.0)
+    coarse = best(np.arange(0.0, 90.0, ALIGN_COARSE_DEG))
+    fine = best(coarse + np.arange(-ALIGN_COARSE_DEG, ALIGN_COARSE_DEG, ALIGN_FINE_DEG))
+    return math.radians(fine) % (math.pi / 2.0)
 
 
 def lift_columns(columns: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Cells:
@@ -161,23 +167,25 @@ def _turned(points: Points, angle_rad: float) -> NDArray[np.float64]:
 
 
 def _line_up(
-    columns: NDArray[np.float64], weights: NDArray[np.int64], angle_deg: float
-) -> float:
-    """Return the sum of squares of the histograms along an angle and across it.
+    columns: NDArray[np.float64], weights: NDArray[np.int64], angles: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return, for each angle, the sum of squares of the histograms along it and across it.
 
     A column is shared by the two bins it lies between: the sum then changes smoothly.
     """
-    c, s = math.cos(math.radians(angle_deg)), math.sin(math.radians(angle_deg))
-    total = 0.0
-    for axis in ((c, s), (-s, c)):
-        offset = columns @ np.array(axis)
-        offset -= offset.min()
-        lower = offset.astype(np.int64)
-        upper = (offset - lower) * weights
-        bins = int(lower.max()) + 2
-        histogram = np.bincount(lower, weights - upper, bins) + np.bincount(lower + 1, upper, bins)
-        total += float(histogram @ histogram)
-    return total
+    sums = np.zeros(len(angles))
+    for row, angle in enumerate(angles):
+        c, s = math.cos(angle), math.sin(angle)
+        for axis in ((c, s), (-s, c)):
+            offset = columns @ np.array(axis)
+            offset -= offset.min()
+            lower = offset.astype(np.int64)
+            upper = (offset - lower) * weights
+            bins = int(lower.max()) + 2
+            histogram = np.bincount(lower, weights - upper, bins)
+            histogram += np.bincount(lower + 1, upper, bins)
+            sums[row] += histogram @ histogram
+    return sums
 
 
 def _columns(packed: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from lpr_ros.core.errors import CloudError, ConfigError
-from lpr_ros.core.model import lined_up
-from lpr_ros.core.model import quantise as quantise_module
+from lpr_ros.core.model import alignment, lined_up
+from lpr_ros.core.model.alignment import wall_direction
 from lpr_ros.core.model.config import InputConfig
-from lpr_ros.core.model.quantise import lift_columns, quantise, wall_direction
+from lpr_ros.core.model.quantise import lift_columns, quantise
 
 CARTESIAN = InputConfig(step=(0.4, 0.5, 0.25))
 POLAR = InputConfig(quantizer='polar', step=(0.8, 0.15, 0.2))
@@ -264,6 +264,28 @@ def test_flat_ground_has_no_columns_to_count(config):
         quantise(ground, config)
 
 
+def test_what_stands_is_left_wherever_the_ground_is(rng):
+    xy = rng.uniform(-20.0, 20.0, (3000, 2))
+    ground = np.column_stack([xy, rng.normal(0.0, 0.03, 3000)])
+    post = np.column_stack([np.full((60, 2), 5.1), np.linspace(0.0, 2.95, 60)])
+    for road in (-1.7, 0.0, 12.3):
+        cloud = np.concatenate([ground, post]) + np.array([0.0, 0.0, road])
+        kept = quantise(cloud, InputConfig(step=(0.5,) * 3, above_ground_m=0.5))
+        assert set(map(tuple, kept[:, :2])) == {(10, 10)}
+        assert 2.0 <= 0.5 * len(kept) <= 3.0
+
+
+def test_flat_ground_has_nothing_that_stands(rng):
+    ground = np.column_stack([rng.uniform(-9.0, 9.0, (400, 2)), np.zeros(400)])
+    with pytest.raises(CloudError, match='nothing stands on the ground'):
+        quantise(ground, InputConfig(above_ground_m=0.3))
+
+
+def test_heights_above_ground_need_a_cartesian_grid():
+    with pytest.raises(ConfigError, match=r'above_ground_m.*bev'):
+        replace(BEV, above_ground_m=0.5)
+
+
 def turned_by(points: np.ndarray, angle_rad: float) -> np.ndarray:
     c, s = math.cos(angle_rad), math.sin(angle_rad)
     return points @ np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
@@ -321,13 +343,13 @@ def test_a_cloud_without_walls_has_some_direction(points):
 def test_compiled_alignment_agrees_with_numpy(rng):
     columns, weights = rng.uniform(-60.0, 60.0, (800, 2)), rng.integers(1, 10, 800)
     angles = np.radians(np.arange(0.0, 90.0, 0.7))
-    expected = quantise_module._line_up(columns, weights, angles)
+    expected = alignment._line_up(columns, weights, angles)
     np.testing.assert_allclose(lined_up.line_up(columns, weights, angles), expected, rtol=1e-9)
 
 
 def test_wall_direction_without_numba_is_the_same(street, monkeypatch):
     compiled = wall_direction(street)
-    monkeypatch.setattr(quantise_module, 'lined_up', None)
+    monkeypatch.setattr(alignment, 'lined_up', None)
     assert wall_direction(street) == compiled
 
 

@@ -42,6 +42,13 @@ class InputConfig(Config):
         'of 0.2 m above the ground, scaled to a maximum of 10, as in the public KITTI images',
         choices=('occupied', 'published'),
     )
+    above_ground_m: float = option(
+        0.0,
+        'cartesian only: points lower than this above the ground are dropped, 0 keeps all; the '
+        'ground says little about the place and is most of the voxels',
+        unit='m',
+        low=0.0,
+    )
     align_yaw: bool = option(
         False,
         'cartesian and bev: turn the cloud so that its walls lie along x and y; with '
@@ -54,6 +61,10 @@ class InputConfig(Config):
             raise ConfigError(
                 f'InputConfig: need min_range_m < max_range_m, got {self.min_range_m} and '
                 f'{self.max_range_m}'
+            )
+        if self.above_ground_m and self.quantizer != 'cartesian':
+            raise ConfigError(
+                f'InputConfig: above_ground_m needs a cartesian grid, got {self.quantizer!r}'
             )
         if self.align_yaw and self.quantizer not in ('cartesian', 'bev'):
             raise ConfigError(

@@ -1,6 +1,6 @@
 """How well columns line up in each direction, compiled by numba.
 
-The NumPy code of quantise takes six times as long, in some nine hundred calls each of which asks
+The NumPy code of alignment.py takes six times as long, in nine hundred calls each of which asks
 anew for the interpreter's lock: beside the callbacks of a node that was 90 ms, alone 5.
 """
 

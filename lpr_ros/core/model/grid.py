@@ -1,0 +1,47 @@
+"""The grid that clouds are counted in: cells of points, packed into sortable keys."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.errors import CloudError
+from lpr_ros.core.sparse import keys
+
+Points = NDArray[np.floating[Any]]
+Cells = NDArray[np.int32]
+
+
+def cells_of(
+    points: Points, step: NDArray[np.float64] | float, rounded: np.ufunc = np.floor
+) -> NDArray[np.int64]:
+    """Return the cell of every point; one beyond the grid is an error."""
+    with np.errstate(over='ignore'):  # infinite is out of range too
+        scaled = rounded(points / step)
+    if scaled.size:
+        low, high = float(scaled.min()), float(scaled.max())
+        if low < -keys.LIMIT or high >= keys.LIMIT:
+            raise CloudError(
+                f'cells {low:.6g}..{high:.6g} leave the grid [{-keys.LIMIT}, {keys.LIMIT}); '
+                f'use a larger step than {np.asarray(step).tolist()} or a shorter range'
+            )
+    cells: NDArray[np.int64] = scaled.astype(np.int64)
+    return cells
+
+
+def packed_keys(cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pack x, y and z, in this order, 16 bits each."""
+    biased = cells + keys.LIMIT
+    return biased[:, 0] << 32 | biased[:, 1] << 16 | biased[:, 2]
+
+
+def unique_cells(points: Points, step: NDArray[np.float64]) -> Cells:
+    """Return (V, 3) the cells that hold points, sorted."""
+    packed = np.unique(packed_keys(cells_of(points, step)))
+    unpacked = np.stack([packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF], axis=1)
+    return (unpacked - keys.LIMIT).astype(np.int32)
+
+
+def columns_of(packed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Unpack cells without their height: (N, 2)."""
+    return np.stack([packed >> 16, packed & 0xFFFF], axis=1) - keys.LIMIT

@@ -29,6 +29,7 @@ from lpr_ros.core.records import Scan
 from lpr_ros.core.resources import default_weights, find_resource
 from lpr_ros.detector import Detector, kind_of
 from lpr_ros.extrinsic import Extrinsic, tf_lookup
+from lpr_ros.free_memory import FreeMemory
 from lpr_ros.map_keeper import MapKeeper
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.odometry_buffer import OdometryBuffer
@@ -50,6 +51,7 @@ class Engine:
         self._warned_s: dict[str, float] = {}
         self._body_frame = ''
         self._frame = DEFAULT_FRAME
+        self._free_memory = FreeMemory()
         self._subscriptions: list[Subscription] = []
         self._publishers = 0  # of scans
         self._scan_numbers: dict[str, int] = {}  # of the last scan of each publisher
@@ -131,6 +133,7 @@ class Engine:
         self._outputs.publish_markers(now_ns)
         pipeline = self._detector.pipeline
         self._map.save_if_due(pipeline.database)
+        self._free_memory.give_back_if_due()
         return {
             'device': self._describer.device,
             'session': pipeline.recogniser.session,

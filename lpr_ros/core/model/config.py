@@ -44,8 +44,9 @@ class InputConfig(Config):
     )
     above_ground_m: float = option(
         0.0,
-        'cartesian only: points lower than this above the ground are dropped, 0 keeps all; the '
-        'ground says little about the place and is most of the voxels',
+        'cartesian only: points lower than this above the ground are dropped and heights are '
+        'counted from it, 0 leaves all as it is; the ground says little about the place and is '
+        'most of the voxels',
         unit='m',
         low=0.0,
     )

@@ -144,9 +144,10 @@ def _standing_layers(points: Points) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def _standing(points: Points, above_m: float) -> Points:
-    """Keep what stands at least so high above the ground."""
+    """Keep what stands at least so high above the ground; heights are from the ground then."""
     ground_m = (_ground(*_fine_heights(points)) - keys.LIMIT) * BEV_HEIGHT_M
-    standing = points[points[:, 2] >= ground_m + above_m]
+    standing: Points = points - np.array([0.0, 0.0, ground_m])
+    standing = standing[standing[:, 2] >= above_m]
     if len(standing) == 0:
         raise CloudError(NOTHING_STANDS)
     return standing

@@ -25,8 +25,9 @@ class InputQosConfig(Config):
         fixed=True,
     )  # fmt: skip
     depth: int = option(
-        1, 'messages that may wait: more of them only grow older', low=1, high=10_000, fixed=True
-    )
+        2, 'messages that may wait: one would be lost when we are held up, many grow old', low=1,
+        high=10_000, fixed=True,
+    )  # fmt: skip
 
     def profile(self) -> QoSProfile:
         """Return it as rclpy takes it."""

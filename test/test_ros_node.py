@@ -164,7 +164,7 @@ def test_newest_scan_wins_and_every_scan_is_accounted_for(rig, patient):
 
 
 def test_scans_that_newer_ones_replace_before_they_are_taken_are_counted(rig):
-    """With a depth of 1 DDS keeps the newest and says nothing of the others."""
+    """DDS keeps the newest few and says nothing of the others."""
     def known():
         status = rig.status()
         return int(status['scans']) + int(status.get('dropped.before_us', 0))

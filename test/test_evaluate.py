@@ -129,6 +129,17 @@ def test_places_searches_every_drive_with_the_others_of_its_world(tmp_path, weig
     assert 'expected lonely with two drives' in capsys.readouterr().err
 
 
+def test_places_takes_only_the_drives_that_are_asked_for(tmp_path, weights, capsys):
+    for name in ('town/day_0_a', 'town/day_1_b', 'town/day_2_a'):
+        write_drive(tmp_path / 'data', name, frames=20, laps=1)
+    line = ('places', '--weights', weights['metric'], '--data', tmp_path / 'data')
+    pairs = run(tmp_path, *line, '--drives', '*_a')['worlds']['town']['pairs']
+    assert {(p['database'], p['query']) for p in pairs} == {
+        ('town/day_0_a', 'town/day_2_a'), ('town/day_2_a', 'town/day_0_a')}  # fmt: skip
+    assert evaluate.main([*map(str, line), '--drives', '*_b']) == 1
+    assert "two drives '*_b' or more" in capsys.readouterr().err
+
+
 def test_kitti_bev_with_scan_context_finds_every_place(tmp_path, bev_file):
     ranges = ('--database', '0:39', '--queries', '39:78')
     result = run(tmp_path, 'kitti_bev', '--method', 'scan_context', '--data', bev_file, *ranges)

@@ -74,6 +74,7 @@ def _sequence_options(parser: argparse.ArgumentParser) -> None:
 def _places_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('--worlds', nargs='+', metavar='WORLD', help='only these (default: all under --data)')
+    add('--drives', default='*', metavar='PATTERN', help="only those so named, '*_hdl64' (all)")
     add('--radius', type=float, default=5.0, metavar='M', help='a match is right within (5)')
     _yaw_options(parser, 'random')
 

@@ -41,7 +41,7 @@ def _sequence(args: Namespace, method: Method) -> Report:
 def _places(args: Namespace, method: Method) -> Report:
     return places.evaluate(
         method,
-        places.open_worlds(args.data, args.worlds),
+        places.open_worlds(args.data, args.worlds, args.drives),
         radius_m=args.radius,
         yaw_seed=_yaw_seed(args),
     )

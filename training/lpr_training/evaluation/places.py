@@ -1,6 +1,7 @@
 """Converted or simulated worlds, ROOT/<world>/<drive>: drives of one world against each other."""
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +19,22 @@ from lpr_training.training_data import world_of
 COLUMNS = ('world', 'R@1', 'R@1 opposite', 'R@5', 'queries', 'opposite')
 
 
-def open_worlds(root: Path, names: Sequence[str] | None = None) -> dict[str, PlaceDataset]:
-    """Open the worlds under a root that have several drives, or those that are named."""
+def open_worlds(
+    root: Path, names: Sequence[str] | None = None, drives: str = '*'
+) -> dict[str, PlaceDataset]:
+    """Open the worlds under a root that have several drives, or those that are named.
+
+    Of their drives those are taken whose names match the pattern, `*_hdl64`.
+    """
     places = PlacesDataset(root)
+    places = Subset(places, np.flatnonzero([fnmatch(run, drives) for run in places.runs]))
     worlds = [world_of(run) for run in places.runs]
     several = {w for w in worlds if len({r for r in places.runs if world_of(r) == w}) > 1}
     missing = sorted(set(names or ()) - several)
     if missing or not several:
         raise DatasetError(
-            f'{root}: expected {missing[0] if missing else "a world"} with two drives or more, '
-            f'got those of {sorted(set(worlds))}'
+            f'{root}: expected {missing[0] if missing else "a world"} with two drives {drives!r} '
+            f'or more, got those of {sorted(set(worlds))}'
         )
     return {
         world: Subset(places, np.flatnonzero(np.array(worlds) == world))

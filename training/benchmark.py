@@ -89,6 +89,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     load.add_argument('--minutes', type=float, default=10.0, help='of two LiDARs; 0: none')
     load.add_argument('--keyframes', type=int, default=20_000, help='of the drive; 0: no drive')
+    load.add_argument('--standing', action='store_true',
+                      help='two LiDARs, but no keyframes: nothing may grow')  # fmt: skip
     load.set_defaults(run=_load)
     fuzz = commands.add_parser('fuzz', help='damaged inputs to every reader of outside data')
     fuzz.add_argument('--inputs', type=int, default=100_000, help='in all')
@@ -160,7 +162,7 @@ def _load(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     if args.minutes:
         from lpr_training.benchmarks import load_lidars
 
-        result['lidars'] = load_lidars.run(args.minutes)
+        result['lidars'] = load_lidars.run(args.minutes, standing=args.standing)
         tables.append(load_lidars.table(result['lidars']))
     if args.keyframes:
         from lpr_training.benchmarks import load_drive

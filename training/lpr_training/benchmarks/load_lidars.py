@@ -41,6 +41,7 @@ RADIUS_M = 24.0  # of the lap, whose scans take 4 MB each
 SEED = 200
 FEW = 2 * len(LIDARS)  # scans sent one by one, before and after
 STATUS_S = 60.0
+NO_KEYFRAMES = {'keyframes.distance_m': 1e9}
 WARM_UP_SHARE = 1.0 / 3.0
 PART_S = 60.0  # of the drive that is compared: the first and the last
 MB_PER_MIB = 2**20 / 1e6
@@ -63,14 +64,16 @@ class LapScan:
     points: int
 
 
-def run(minutes: float) -> dict[str, Any]:
-    """Simulate a lap, send it for so long, listen, and return the figures."""
+def run(minutes: float, *, standing: bool = False) -> dict[str, Any]:
+    """Simulate a lap, send it for so long, listen, and return the figures.
+
+    `standing` makes no keyframes: what grows then is not the map.
+    """
     count = round(minutes * 60.0 * SCANS_PER_S)
     lap = simulate_lap(count)
     with ExitStack() as stack:
-        listener, node, clouds, odometry = start_node(
-            stack, {'database.exclude_s': 10.0}, publishers=len(LIDARS)
-        )
+        settings = {'database.exclude_s': 10.0} | (NO_KEYFRAMES if standing else {})
+        listener, node, clouds, odometry = start_node(stack, settings, publishers=len(LIDARS))
         latencies = Latencies(listener)
 
         def send(number: int) -> None:

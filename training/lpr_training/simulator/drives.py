@@ -80,11 +80,18 @@ def poses_on(
 
 
 def make_drive(
-    world: World, length_m: float | None = None, *, speed_mps: float = 8.0, seed: int = 0
+    world: World,
+    length_m: float | None = None,
+    *,
+    speed_mps: float = 8.0,
+    seed: int = 0,
+    route_seed: int | None = None,
+    backwards: bool = False,
 ) -> Drive:
     """Drive along the world's recorded trajectory, or along a route that comes back.
 
-    Without a length: the whole trajectory, or 1500 m.
+    Without a length: the whole trajectory, or 1500 m. Drives with one `route_seed` take the same
+    roads, each keeping its lanes in its own way, or `backwards` on the other side.
     """
     for name, value in (('length', length_m), ('speed', speed_mps)):
         if value is not None and not 0.0 < value < np.inf:
@@ -96,7 +103,9 @@ def make_drive(
         path = _wander(world.trajectory.xy, seed, rng)
     else:
         length_m = DEFAULT_LENGTH_M if length_m is None else length_m
-        path = lane_path(world, find_route(world.roads, length_m, rng), rng)
+        route_rng = rng if route_seed is None else np.random.default_rng([route_seed, world.seed])
+        route = find_route(world.roads, length_m, route_rng)
+        path = lane_path(world, route[::-1] if backwards else route, rng)
     path = resample(path, SPACING_M)
     if length_m is not None:
         path = path[: int(length_m / SPACING_M) + 1]

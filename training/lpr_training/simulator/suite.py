@@ -36,6 +36,8 @@ class SuiteWorld:
     length_m: float  # of each drive
     spacing_m: float  # between scans
     winter: bool = False  # the last day is bare and white
+    one_route: bool = False  # of all drives, so that every place is seen on other days
+    backwards: bool = False  # of the later half of the drives
 
     @property
     def name(self) -> str:
@@ -52,19 +54,21 @@ class SuiteWorld:
 
 def sim_suite() -> list[SuiteWorld]:
     """Return every world of the suite."""
-    # Two sensors, each on two days, one after the other: what is to be learned is the place with
-    # other cars in it. The worlds are small, so that drives meet.
+    # Two sensors, each on two days, one after the other, along one route: what is to be learned is
+    # the place with other cars in it, from another lane, or the other way.
     seen = ('hdl64', 'vlp16', 'os1_128')
     counts = {'city': 10, 'suburb': 4, 'campus': 3, 'forest': 2}
     training = [
         SuiteWorld('worlds', kind, seed, 2 * (seen[seed % 3], seen[(seed + 1) % 3]),
-                   200.0, 400.0, 2.5, winter=seed % 2 == 1)
+                   200.0, 400.0, 2.5, winter=seed % 2 == 1, one_route=True,
+                   backwards=seed % 2 == 0)
         for kind, count in counts.items() for seed in range(count)
     ]  # fmt: skip
     validation = [
-        SuiteWorld('worlds', kind, seed, ('hdl64', 'vlp16', 'hdl64', 'vlp16'), 200.0, 400.0, 2.0)
+        SuiteWorld('worlds', kind, seed, ('hdl64', 'vlp16', 'hdl64', 'vlp16'), 200.0, 400.0, 2.0,
+                   one_route=True, backwards=seed == 51)
         for kind, seed in (('city', 50), ('city', 51), ('suburb', 50), ('forest', 50))
-    ]
+    ]  # fmt: skip
     # Seeds of 100 were looked at when the training worlds had every sensor on one day only.
     test = [
         SuiteWorld('test', kind, seed, ('hdl64', 'hdl64', 'hdl32', 'hdl32'), size_m, 600.0, 2.0)
@@ -85,7 +89,13 @@ def write_world(world: SuiteWorld, root: Path) -> int:
             continue
         base = base or make_world(world.kind, world.seed, day, size_m=world.size_m)
         today = on_day(base, day)
-        drive = make_drive(today, world.length_m, seed=day.number)
+        drive = make_drive(
+            today,
+            world.length_m,
+            seed=day.number,
+            route_seed=0 if world.one_route else None,
+            backwards=world.backwards and 2 * day.number >= len(world.sensors),
+        )
         config = SimulationConfig(spacing_m=world.spacing_m, workers=1)
         simulation = simulate_drive(today, load_sensor(sensor), drive, config, seed=day.number)
         places += convert(SimulatedPlaces(simulation, run), out, run, settings).places
@@ -99,6 +109,7 @@ def _settings(world: SuiteWorld, day: Day, sensor: str) -> dict[str, Any]:
         'sensor': sensor,
         'drive': [world.length_m, world.spacing_m],
         'thinned_m': THINNED_M,
+        **({'one_route': True, 'backwards': world.backwards} if world.one_route else {}),
     }
 
 

@@ -220,8 +220,8 @@ def test_a_bad_pose_file_is_named(tmp_path, text):
 
 def on_one_route(world, **options) -> tuple[np.ndarray, float]:
     """Return how far a drive is from another of its route, and how they follow each other."""
-    first = make_drive(world, 400.0, seed=0, route_seed=3)
-    second = make_drive(world, 400.0, seed=1, route_seed=3, **options)
+    first = make_drive(world, 400.0, seed=0, route_seed=1)
+    second = make_drive(world, 400.0, seed=1, route_seed=1, **options)
     apart = np.linalg.norm(first.xy[:, None] - second.xy[None], axis=2)
     nearest = apart.argmin(axis=1)
     return apart.min(axis=1), float(np.corrcoef(np.arange(len(nearest)), nearest)[0, 1])
@@ -230,10 +230,10 @@ def on_one_route(world, **options) -> tuple[np.ndarray, float]:
 def test_drives_of_one_route_take_the_same_roads_each_in_its_own_way(suburb):
     apart, order = on_one_route(suburb)
     assert 0.0 < np.median(apart) < suburb.recipe.road_width_m / 2
-    assert order > 0.3
+    assert order > 0.8
 
 
 def test_a_drive_backwards_is_on_the_same_roads_the_other_way(suburb):
     apart, order = on_one_route(suburb, backwards=True)
-    assert 0.0 < np.median(apart) < suburb.recipe.road_width_m
-    assert order < -0.3
+    assert 1.0 < np.median(apart) < suburb.recipe.road_width_m
+    assert order < -0.8

@@ -87,12 +87,12 @@ class Detector:
 
     def pause(self) -> None:
         """Forget what waits; what is being worked on is finished."""
-        self._scans.clear()
+        self._statistics.count('dropped.paused', self._scans.clear())
         self._sightings.clear()
 
     def stop(self) -> None:
         """End both workers; the pipeline's closer must have been told to stop."""
-        self._scans.close()
+        self._statistics.count('dropped.paused', self._scans.close())
         self._sightings.close()
         for thread in self._threads:
             thread.join()

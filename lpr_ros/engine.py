@@ -10,6 +10,7 @@ from typing import Any
 
 from nav_msgs.msg import Odometry
 import numpy as np
+from numpy.typing import NDArray
 from rclpy.node import Node
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import PointCloud2
@@ -153,6 +154,7 @@ class Engine:
 
     def on_sighting(self, sighting: Sighting) -> None:
         """Publish a keyframe (first worker)."""
+        self._mounts[sighting.keyframe.id] = self._extrinsic.newest  # asked for by this thread
         self._outputs.publish_sighting(sighting)
 
     def on_verdict(self, sighting: Sighting, verdict: Verdict) -> None:
@@ -160,8 +162,10 @@ class Engine:
         self._outputs.publish_verdict(verdict)
         place = self._detector.pipeline.database.place
         for loop in verdict.trusted:
-            ends = place(loop.query_id), place(loop.match_id)
-            self._backends.publish(loop, *ends, self._extrinsic.newest)
+            ids = loop.query_id, loop.match_id
+            # Of keyframes of a map that was loaded it is not known where their sensor sat: as now.
+            mounts = [self._mounts.get(i, self._extrinsic.newest) for i in ids]
+            self._backends.publish(loop, *map(place, ids), *mounts)
 
     def on_drop(self, kind: str, reason: str) -> None:
         """Count what is left out; of each kind, warn now and then."""
@@ -188,6 +192,7 @@ class Engine:
         """Start on these places."""
         c = self._config
         self._stopping = False
+        self._mounts: dict[int, NDArray[np.float64]] = {}  # T_base_sensor by keyframe
         self._closer = CloserProcess(
             c.verification, c.pairwise, c.candidates, c.verification_timeout_s
         )

@@ -34,14 +34,16 @@ class Inbox(Generic[T]):
             self._changed.wait_for(lambda: self._items or self._closed)
             return None if self._closed else self._items.popleft()
 
-    def clear(self) -> None:
-        """Drop what waits."""
+    def clear(self) -> int:
+        """Drop what waits; return how many."""
         with self._changed:
+            count = len(self._items)
             self._items.clear()
+            return count
 
-    def close(self) -> None:
-        """End every `get`, also one that waits; what is left is dropped."""
+    def close(self) -> int:
+        """End every `get`, also one that waits; drop what is left and return how many."""
         with self._changed:
             self._closed = True
-            self._items.clear()
             self._changed.notify_all()
+        return self.clear()

@@ -27,7 +27,7 @@ class MapClaim:
         lock = path.with_name(f'.{path.name}.lock')
         try:
             # Not open for writing: what is could not be remounted read-only while a node runs.
-            self._descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
+            self._descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise MapError(f'{path}: the map cannot be written: {error}') from error
         try:
@@ -36,7 +36,8 @@ class MapClaim:
             except OSError as error:
                 if error.errno != errno.EBADF:
                     raise
-                writable = os.open(lock, os.O_RDWR)  # NFS locks only what is open for writing
+                # NFS locks only what is open for writing.
+                writable = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
                 os.close(self._descriptor)
                 self._descriptor = writable
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +50,11 @@ class MapClaim:
             self.release()
             raise kind(f'{path}: {reason}; expected a map of this node alone') from error
         with suppress(OSError):  # on a full disk the others cannot tell by whom it is held
-            lock.write_text(str(os.getpid()), encoding='ascii')
+            writable = os.open(lock, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+            try:
+                os.write(writable, str(os.getpid()).encode())
+            finally:
+                os.close(writable)
 
     def release(self) -> None:
         """Let another process have it."""

@@ -42,7 +42,7 @@ class LprNode(LifecycleNode):
         self._statistics = Statistics()
         self._diagnostics = Diagnostics(self.get_fully_qualified_name(), self._statistics)
         self._status = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        # What takes long must not hold back scans: of those that wait in DDS all but one are lost.
+        # What takes long must not hold back scans: of those that wait in DDS the older are lost.
         slow = MutuallyExclusiveCallbackGroup()
         # Simulated time may stand still, which is when one wants to know why.
         steady = Clock(clock_type=ClockType.STEADY_TIME)

@@ -44,7 +44,9 @@ class PoseGraphNodeConfig(Config):
         0.2, 'loops correct the poses and the path is published no more often', unit='s',
         low=0.01, high=60.0, fixed=True,
     )  # fmt: skip
-    g2o_path: str = option('pose_graph.g2o', 'file that ~/save_g2o writes', fixed=True)
+    g2o_path: str = option(
+        'pose_graph.g2o', 'file that ~/save_g2o writes, in a folder that is there', fixed=True
+    )
     back_end: BackEndConfig = field(
         default_factory=BackEndConfig, metadata={'fixed': True}
     )
@@ -139,6 +141,9 @@ class PoseGraphNode(Node):
     def _on_save(self, request: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
         back_end, path = self._feed.back_end, FilePath(self._config.g2o_path).expanduser()
         back_end.settle()
+        if path.suffix != '.g2o' or not path.parent.is_dir():
+            answer.message = f'{path}: expected a file .g2o in a folder that is there'
+            return answer
         try:
             write_g2o(path, back_end.poses, back_end.graph.edges)
         except OSError as error:

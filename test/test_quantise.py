@@ -3,6 +3,8 @@
 from collections import defaultdict
 from dataclasses import replace
 import math
+import subprocess
+import sys
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -345,6 +347,29 @@ def test_compiled_alignment_agrees_with_numpy(rng):
     angles = np.radians(np.arange(0.0, 90.0, 0.7))
     expected = alignment._line_up(columns, weights, angles)
     np.testing.assert_allclose(lined_up.line_up(columns, weights, angles), expected, rtol=1e-9)
+
+
+def test_where_numba_has_no_place_for_its_cache_numpy_and_torch_serve():
+    """As on a read-only file system without a home."""
+    code = """
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []
+from lpr_ros.core.model import alignment
+from lpr_ros.core.sparse import kernel_map
+print(alignment.lined_up, kernel_map.merged_maps)
+"""
+    command = [sys.executable, '-c', code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.stdout.strip() == 'None None', done.stderr
+
+
+def test_one_stray_height_does_not_cost_the_scan(rng):
+    ground = np.column_stack([rng.uniform(-20.0, 20.0, (3000, 2)), np.zeros(3000)])
+    post = np.column_stack([np.full((30, 2), 5.1), np.linspace(0.6, 2.9, 30)])
+    config = InputConfig(step=(0.5,) * 3, above_ground_m=0.5)
+    stray = np.array([[5.1, 5.1, -5000.0]])
+    alone = quantise(np.concatenate([ground, post]), config)
+    np.testing.assert_array_equal(quantise(np.concatenate([ground, post, stray]), config), alone)
 
 
 def test_wall_direction_without_numba_is_the_same(street, monkeypatch):

@@ -16,6 +16,7 @@ from ros_processes import Ros
 from scipy.spatial.transform import Rotation
 from std_msgs.msg import Float64MultiArray, Header
 
+from lpr_ros.backends.base import seen_by_one_sensor, seen_from_base
 from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
 from lpr_ros.backends.lio_sam import WAITING, LioSamConfig
 from lpr_ros.backends.pose_graph_tools import PoseGraphToolsConfig
@@ -202,7 +203,7 @@ class TestSelection:
         backends = Backends(
             node, ['rtabmap', 'pose_graph_tools'], AdaptersConfig(), drops.__setitem__
         )
-        backends.publish(loop_between(5, 1), place(5, 60.0), place(1, 0.0), SAME)
+        backends.publish(loop_between(5, 1), place(5, 60.0), place(1, 0.0), SAME, SAME)
         assert len(node.sent['external_loop_closures']) == 1
         assert set(drops) == {'loop.rtabmap'}
         assert 'loop 5 to 1' in drops['loop.rtabmap']
@@ -252,10 +253,10 @@ class TestLioSam:
         config = AdaptersConfig(lio_sam=LioSamConfig(interval_s=60.0))
         backends = Backends(ros.node(), ['lio_sam'], config, lambda *drop: drops.append(drop))
         for i in range(1 + WAITING):  # the first is sent at once
-            backends.publish(loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0), SAME)
+            backends.publish(loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0), SAME, SAME)
         assert not drops
         for i in range(3):
-            backends.publish(loop_between(900 + i, 0), place(9, 999.0), place(0, 0.0), SAME)
+            backends.publish(loop_between(900 + i, 0), place(9, 999.0), place(0, 0.0), SAME, SAME)
         assert [kind for kind, _ in drops] == ['loop.lio_sam'] * 3
         assert f'{WAITING} others wait, of which one in 60.0 s is sent' in drops[0][1]
         backends.close()
@@ -354,6 +355,32 @@ class TestRtabmap:
         adapter = ADAPTERS['rtabmap'](RecordingNode(), RtabmapConfig())
         with pytest.raises(BackendError, match='rtabmap/add_link'):
             adapter.publish(loop_between(1, 0), place(1, 60.0), place(0, 0.0), SAME)
+
+
+def test_the_ends_of_a_loop_may_be_seen_by_two_lidars(installed):
+    T_base = [pose_from_euler([1.0, 2.0, 0.0], [0.0, 0.1, 1.0]),
+              pose_from_euler([3.0, 0.5, 0.2], [0.1, 0.0, -2.0])]  # fmt: skip
+    left = T_BASE_SENSOR
+    right = pose_from_euler([-0.4, -0.8, 0.3], [0.0, 0.2, 2.0])
+    match = place(3, 0.0, T_base[0] @ left)
+    query = place(8, 60.0, T_base[1] @ right)
+    covariance = np.diag(np.arange(1.0, 7.0))
+    loop = loop_between(8, 3, invert(match.T_odom_sensor) @ query.T_odom_sensor, covariance)
+    moved, seen = seen_by_one_sensor(loop, query, right, left)
+    np.testing.assert_allclose(seen.T_odom_sensor, T_base[1] @ left, atol=1e-9)
+    base = seen_from_base(moved, left)
+    np.testing.assert_allclose(base.T_match_query, invert(T_base[0]) @ T_base[1], atol=1e-9)
+    # What is uncertain is the sensor that saw the query.
+    np.testing.assert_allclose(base.covariance, propagate(adjoint(right), covariance), atol=1e-9)
+
+    node, dropped = RecordingNode(), []
+    names, config = ['pose_graph_tools'], AdaptersConfig()
+    backends = Backends(node, names, config, lambda *reason: dropped.append(reason))
+    backends.publish(loop, query, match, right, left)
+    (graph,) = node.sent['external_loop_closures']
+    pose = pose_from_message(graph.edges[0].pose)
+    np.testing.assert_allclose(pose, invert(T_base[0]) @ T_base[1], atol=1e-6)
+    assert not dropped
 
 
 @pytest.mark.parametrize('reader', ['hydra', 'kimera'])

@@ -76,6 +76,14 @@ def holder(path):
     end(process)
 
 
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / 'other').write_text('mine')
+    (tmp_path / '.map.lpr.lock').symlink_to(tmp_path / 'other')
+    with pytest.raises(MapError, match='cannot be written'):
+        MapClaim(tmp_path / 'map.lpr')
+    assert (tmp_path / 'other').read_text() == 'mine'
+
+
 def test_a_map_is_saved_by_itself_and_only_when_something_is_new(path, database, rng):
     keeper = Keeper(path)
     keeper.autosave(empty())

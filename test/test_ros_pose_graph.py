@@ -171,7 +171,18 @@ def test_a_graph_that_cannot_be_written_is_an_answer_in_words(ros: Ros, tmp_path
     ros.node(kind=PoseGraphNode, parameter_overrides=[nowhere])
     answer = ros.call(ros.node(), Trigger, f'{NODE}/save_g2o')
     assert not answer.success
-    assert 'file/graph.g2o: cannot be written' in answer.message
+    assert 'file/graph.g2o: expected a file .g2o in a folder that is there' in answer.message
+
+
+def test_a_graph_takes_the_place_of_no_other_file(ros: Ros, tmp_path):
+    from lpr_ros.pose_graph_node import PoseGraphNode
+
+    (tmp_path / 'thesis.tex').write_text('mine')
+    other = Parameter('g2o_path', value=f'{tmp_path}/thesis.tex')
+    ros.node(kind=PoseGraphNode, parameter_overrides=[other])
+    answer = ros.call(ros.node(), Trigger, f'{NODE}/save_g2o')
+    assert not answer.success
+    assert (tmp_path / 'thesis.tex').read_text() == 'mine'
 
 
 def test_bad_parameters_are_named(ros: Ros):

@@ -34,6 +34,26 @@ def seen_from_base(loop: LoopClosure, T_base_sensor: NDArray[np.float64]) -> Loo
     )
 
 
+def seen_by_one_sensor(
+    loop: LoopClosure,
+    query: Place,
+    T_base_query: NDArray[np.float64],
+    T_base_match: NDArray[np.float64],
+) -> tuple[LoopClosure, Place]:
+    """Return loop and query as if the sensor that saw the match had seen the query too.
+
+    A robot may have several LiDARs; `T_base_*` is where those of the two ends sit.
+    """
+    D = invert(T_base_query) @ T_base_match  # T_query_other
+    T = query.T_odom_sensor
+    moved = replace(
+        loop,
+        T_match_query=loop.T_match_query @ D,
+        covariance=propagate(adjoint(invert(D)), loop.covariance),
+    )
+    return moved, replace(query, T_odom_sensor=None if T is None else T @ D)
+
+
 def refuse_other_session(query: Place, match: Place) -> None:
     """Raise where a back-end that lives for one run would look for a place of another one."""
     if query.session != match.session:

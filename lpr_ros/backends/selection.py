@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
 
-from lpr_ros.backends.base import Adapter
+from lpr_ros.backends.base import Adapter, seen_by_one_sensor
 from lpr_ros.backends.lio_sam import LioSam, LioSamConfig
 from lpr_ros.backends.pose_graph_tools import PoseGraphTools, PoseGraphToolsConfig
 from lpr_ros.backends.rtabmap import Rtabmap, RtabmapConfig
@@ -63,12 +63,21 @@ class Backends:
         return tuple(self._adapters)
 
     def publish(
-        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
+        self,
+        loop: LoopClosure,
+        query: Place,
+        match: Place,
+        T_base_query: NDArray[np.float64],
+        T_base_match: NDArray[np.float64],
     ) -> None:
-        """Hand a loop to every back-end, whether or not the others can take it."""
+        """Hand a loop to every back-end, whether or not the others can take it.
+
+        `T_base_*` is where the sensor sits that saw the query, and that saw the match.
+        """
+        loop, query = seen_by_one_sensor(loop, query, T_base_query, T_base_match)
         for name, adapter in self._adapters.items():
             try:
-                adapter.publish(loop, query, match, T_base_sensor)
+                adapter.publish(loop, query, match, T_base_match)
             except LprError as error:
                 self._on_drop(
                     f'loop.{name}', f'loop {loop.query_id} to {loop.match_id}: {error}'

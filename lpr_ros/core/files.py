@@ -39,6 +39,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to; it takes the place of `path` only when the block succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
+    partial.unlink(missing_ok=True)  # what a killed run left, or a link to somewhere else
     try:
         yield partial
         with partial.open('rb') as stream:

@@ -23,10 +23,11 @@ def input_for(places: PlaceDataset, config: InputConfig) -> InputConfig:
         return lifted(config)
     is_fine = max(config.step) < FINEST_METRIC_CELL_M
     if places.clouds == UNIT_CUBE:
-        if config.align_yaw:
+        if config.align_yaw or config.above_ground_m:
             raise ConfigError(
-                f'{takes} and align_yaw; these clouds are scaled to [-1, 1], expected '
-                'align_yaw: false'
+                f'{takes}, align_yaw {config.align_yaw} and above_ground_m '
+                f'{config.above_ground_m:g}; these clouds are scaled to [-1, 1], expected false '
+                'and 0'
             )
         if config.quantizer == 'points' or (config.quantizer == 'cartesian' and is_fine):
             return config

@@ -10,7 +10,7 @@ from lpr_ros.core.model.grid import Points, cells_of, columns_of, packed_keys
 
 try:
     from lpr_ros.core.model import lined_up
-except ImportError:  # without numba the NumPy code below serves
+except (ImportError, RuntimeError):  # without numba or a place for its cache: NumPy serves
     lined_up = None  # type: ignore[assignment]
 
 ALIGN_CELL_M = 0.4  # columns, and bins, of the lines that are looked for

@@ -16,6 +16,7 @@ BEV_MAX_COUNT = 10
 BEV_HEIGHT_M = 0.01  # unit of heights in a column
 BEV_LAYER = 20  # of those units is what the images count in a column ...
 BEV_CLEARANCE = 50  # ... from this far above the ground
+HIGHEST_M = 300.0  # above and below the sensor
 NOTHING_STANDS = 'nothing stands on the ground within range; expected walls, trees, cars'
 
 
@@ -47,7 +48,6 @@ def lifted(config: InputConfig) -> InputConfig:
         align_yaw=config.align_yaw,
         max_range_m=config.max_range_m if config.align_yaw else 0.0,
     )
-
 
 
 def lift_columns(columns: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Cells:
@@ -105,11 +105,6 @@ def _to_polar(points: Points) -> Points:
     return np.stack([180.0 + np.degrees(np.arctan2(y, x)), np.hypot(x, y), z], axis=1)
 
 
-
-
-
-
-
 def _lifted_columns(points: Points, config: InputConfig) -> Points:
     """Count layers per column and stack as many cells: heights are lost, counts are kept."""
     if config.bev_counts == 'published':
@@ -145,8 +140,12 @@ def _standing_layers(points: Points) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 def _standing(points: Points, above_m: float) -> Points:
     """Keep what stands at least so high above the ground; heights are from the ground then."""
-    ground_m = (_ground(*_fine_heights(points)) - keys.LIMIT) * BEV_HEIGHT_M
-    standing: Points = points - np.array([0.0, 0.0, ground_m])
+    # A stray point far above or below must not cost the scan.
+    near = points[np.abs(points[:, 2]) < HIGHEST_M]
+    if len(near) == 0:
+        raise CloudError(f'no point within {HIGHEST_M} m of the height of the sensor')
+    ground_m = (_ground(*_fine_heights(near)) - keys.LIMIT) * BEV_HEIGHT_M
+    standing: Points = near - np.array([0.0, 0.0, ground_m])
     standing = standing[standing[:, 2] >= above_m]
     if len(standing) == 0:
         raise CloudError(NOTHING_STANDS)

@@ -16,7 +16,7 @@ from lpr_ros.core.sparse import keys as key_ops
 
 try:
     from lpr_ros.core.sparse import merged_maps
-except ImportError:  # without numba, and on other devices, the torch code below serves
+except (ImportError, RuntimeError):  # without numba or a place for its cache: torch serves
     merged_maps = None  # type: ignore[assignment]
 
 Columns: TypeAlias = tuple[tuple[int, int], ...]  # (dx, dy)

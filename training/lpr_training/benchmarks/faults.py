@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lpr_ros.core.errors import LprError
-from lpr_training.benchmarks.faults_robot import START_S, Robot
+from lpr_training.benchmarks.faults_robot import PERIOD_S, START_S, Robot
 from lpr_training.demo.listener import Listener
 from lpr_training.demo.processes import use_own_domain
 
@@ -105,6 +105,7 @@ def _try(robot: Robot, name: str, row: dict[str, Any], rng: random.Random) -> st
 def _recover(robot: Robot) -> None:
     """Begin the next fault with a node that runs, whatever this one left."""
     robot.feed.is_on = robot.feed.is_moving = robot.feed.has_odometry = True
+    robot.feed.stamp_step_s = PERIOD_S
     if not robot.node.is_running:
         robot.start_node()
     if not robot.graph.is_running:
@@ -175,10 +176,10 @@ def odometry_gone(robot: Robot, rng: random.Random) -> Tried:
     feed, session = robot.feed, robot.listener.status['session']
     before = robot.listener.count('dropped.no_odometry')
     feed.is_moving = feed.has_odometry = False
-    feed.stamp_step_s *= 10.0
+    feed.stamp_step_s = 10.0 * PERIOD_S
     end_ns = feed.stamp_ns + int(MINUTE_S * 1e9)
     robot.wait(lambda: feed.stamp_ns >= end_ns, 'end of the minute')
-    feed.stamp_step_s /= 10.0
+    feed.stamp_step_s = PERIOD_S
     feed.is_moving = feed.has_odometry = True
     robot.wait_for_keyframes()
     dropped = robot.listener.count('dropped.no_odometry') - before
@@ -208,15 +209,17 @@ def clock_back(robot: Robot, rng: random.Random) -> Tried:
 def second_node(robot: Robot, rng: random.Random) -> Tried:
     """Start another node on the same map: it runs, but refuses to write; then kill it."""
     second = robot.start('lpr_ros.node', *robot.node_arguments('-r', '__node:=second'))
-    robot.wait(lambda: 'listening to' in second.output, 'start of the second node', START_S)
-    holder = f'kept by process {robot.node.pid}'
-    _expect(holder in second.output, f'the second node did not say {holder!r}')
     try:
-        robot.listener.call('second/save_map')
-        raise LprError('the second node wrote the map')
-    except LprError as error:
-        _expect(holder in str(error), f'save_map of the second node: {error}')
-    second.kill()
+        robot.wait(lambda: 'listening to' in second.output, 'start of the second node', START_S)
+        holder = f'kept by process {robot.node.pid}'
+        _expect(holder in second.output, f'the second node did not say {holder!r}')
+        try:
+            robot.listener.call('second/save_map')
+            raise LprError('the second node wrote the map')
+        except LprError as error:
+            _expect(holder in str(error), f'save_map of the second node: {error}')
+    finally:
+        second.kill()
     return {}
 
 

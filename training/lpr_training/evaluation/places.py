@@ -1,5 +1,6 @@
 """Converted or simulated worlds, ROOT/<world>/<drive>: drives of one world against each other."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -29,7 +30,7 @@ def open_worlds(
     places = PlacesDataset(root)
     places = Subset(places, np.flatnonzero([fnmatch(run, drives) for run in places.runs]))
     worlds = [world_of(run) for run in places.runs]
-    several = {w for w in worlds if len({r for r in places.runs if world_of(r) == w}) > 1}
+    several = {w for w, count in Counter(map(world_of, set(places.runs))).items() if count > 1}
     missing = sorted(set(names or ()) - several)
     if missing or not several:
         raise DatasetError(
@@ -51,6 +52,7 @@ def evaluate(
 ) -> Report:
     """Evaluate every world; the figures of all are means over their queries."""
     results = {name: _evaluate(method, w, radius_m, yaw_seed) for name, w in worlds.items()}
+    asked = [r for r in results.values() if r.queries]
     first = next(iter(worlds.values()))
     values = {
         'protocol': 'places',
@@ -58,12 +60,11 @@ def evaluate(
         'radius_m': radius_m,
         'yaw_seed': yaw_seed,
         'recall_at_1': float(
-            np.average(
-                [r.recall_at_1 for r in results.values()],
-                weights=[r.queries for r in results.values()],
-            )
-        ),
-        'queries': sum(r.queries for r in results.values()),
+            np.average([r.recall_at_1 for r in asked], weights=[r.queries for r in asked])
+        )
+        if asked
+        else float('nan'),
+        'queries': sum(r.queries for r in asked),
         'ms_per_scan': method.ms_per_scan(first, np.arange(len(first))),
         'worlds': {name: result.to_dict() for name, result in results.items()},
     }

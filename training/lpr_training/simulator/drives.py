@@ -96,10 +96,16 @@ def make_drive(
     for name, value in (('length', length_m), ('speed', speed_mps)):
         if value is not None and not 0.0 < value < np.inf:
             raise ConfigError(f'{name} of a drive: {value!r} is not above 0 and finite')
-    if seed < 0:
-        raise ConfigError(f'seed of a drive: {seed!r} is not 0 or above')
+    for number in (seed, route_seed or 0):
+        if number < 0:
+            raise ConfigError(f'seed of a drive: {number!r} is not 0 or above')
     rng = np.random.default_rng([seed, world.seed, 7])
     if world.trajectory is not None:
+        if route_seed is not None or backwards:
+            raise ConfigError(
+                f'route_seed {route_seed!r}, backwards {backwards!r}: this world has one recorded '
+                'trajectory, expected neither'
+            )
         path = _wander(world.trajectory.xy, seed, rng)
     else:
         length_m = DEFAULT_LENGTH_M if length_m is None else length_m
@@ -108,7 +114,9 @@ def make_drive(
         path = lane_path(world, route[::-1] if backwards else route, rng)
     path = resample(path, SPACING_M)
     if length_m is not None:
-        path = path[: int(length_m / SPACING_M) + 1]
+        kept = int(length_m / SPACING_M) + 1
+        # Routes are longer than asked for: what is cut off is the same both ways.
+        path = path[-kept:] if backwards else path[:kept]
     return Drive(path, _timing(path, speed_mps))
 
 

@@ -109,7 +109,8 @@ def _settings(world: SuiteWorld, day: Day, sensor: str) -> dict[str, Any]:
         'sensor': sensor,
         'drive': [world.length_m, world.spacing_m],
         'thinned_m': THINNED_M,
-        **({'one_route': True, 'backwards': world.backwards} if world.one_route else {}),
+        'one_route': world.one_route,
+        'backwards': world.backwards,
     }
 
 

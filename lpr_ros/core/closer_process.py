@@ -24,7 +24,7 @@ from lpr_ros.core.verification import VerificationConfig
 
 NICENESS = 5  # where cores are short, describing the next scan comes first
 START_S = 60.0  # that a new process has besides: on a busy machine it is not there at once
-# kiss-matcher 1.0.2 never gives back 0.1 to 0.5 MB of every search: after so many verifications
+# kiss-matcher 1.0.2 never gives back 0.02 to 0.5 MB of every search: after so many verifications
 # another process takes over.
 RENEWED_AFTER = 300
 

@@ -74,7 +74,8 @@ class Detector:
         """Take a scan."""
         self._statistics.count('scans')
         if self._scans.put(_Arrival(message, time.monotonic())):
-            self._statistics.count('dropped.newer_scan')
+            kind = 'paused' if self._scans.is_closed else 'newer_scan'
+            self._statistics.count(f'dropped.{kind}')
 
     def reconfigure(self, config: PipelineConfig) -> None:
         """Take these settings from the next scan on."""

@@ -162,10 +162,11 @@ class Engine:
         self._outputs.publish_verdict(verdict)
         place = self._detector.pipeline.database.place
         for loop in verdict.trusted:
-            ids = loop.query_id, loop.match_id
-            # Of keyframes of a map that was loaded it is not known where their sensor sat: as now.
-            mounts = [self._mounts.get(i, self._extrinsic.newest) for i in ids]
-            self._backends.publish(loop, *map(place, ids), *mounts)
+            T_base_query = self._mounts[loop.query_id]
+            # Of keyframes of a map that was loaded it is not known where their sensor sat.
+            T_base_match = self._mounts.get(loop.match_id, T_base_query)
+            ends = place(loop.query_id), place(loop.match_id)
+            self._backends.publish(loop, *ends, T_base_query, T_base_match)
 
     def on_drop(self, kind: str, reason: str) -> None:
         """Count what is left out; of each kind, warn now and then."""

@@ -19,7 +19,7 @@ class FreeMemory:
         self._trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)
 
     def give_back_if_due(self) -> None:
-        """Take a few milliseconds, without Python's lock, when it is time again."""
+        """Do so, without Python's lock, when it is time again."""
         now_s = time.monotonic()
         if self._trim is not None and now_s - self._last_s >= self._every_s:
             self._last_s = now_s

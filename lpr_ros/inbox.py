@@ -18,11 +18,16 @@ class Inbox(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes nothing any more."""
+        return self._closed
+
     def put(self, item: T) -> bool:
-        """Add an item; return whether an older one was dropped for it."""
+        """Add an item; return whether one was dropped: an older one, or this once it is closed."""
         with self._changed:
             if self._closed:
-                return False
+                return True
             dropped = len(self._items) == self._items.maxlen
             self._items.append(item)
             self._changed.notify()

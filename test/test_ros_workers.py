@@ -50,10 +50,20 @@ def test_inbox_drops_the_oldest_and_never_blocks():
     taken = []
     thread = threading.Thread(target=lambda: taken.append(inbox.get()))
     thread.start()
-    inbox.close()
+    assert inbox.close() == 0
     thread.join()
     assert taken == [None]
-    assert not inbox.put(5)
+    assert inbox.put(5)  # which was dropped
+
+
+def test_inbox_tells_how_many_it_dropped():
+    inbox = Inbox(3)
+    for item in range(5):
+        inbox.put(item)
+    assert inbox.clear() == 3
+    inbox.put(6)
+    assert inbox.close() == 1
+    assert inbox.is_closed
 
 
 def test_odometry_is_that_of_the_trajectory(rng):

@@ -4,8 +4,8 @@ r"""Simulate all worlds that the `sim` weights are trained, chosen and tested on
     python training/train.py config/sim.yaml --data ../data_sim/worlds --out runs/sim
     python training/evaluate.py places --weights weights/sim.safetensors --data ../data_sim/test
 
-About 12,000 thinned scans, 4 GB, a quarter of an hour on two cores. The same command goes on
-where it was stopped.
+About 20,000 thinned scans, 5 GB, ten minutes to half an hour on two cores. The same command goes
+on where it was stopped.
 """
 
 import argparse

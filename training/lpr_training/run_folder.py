@@ -34,6 +34,7 @@ class RunFolder:
     def __init__(self, path: Path, config: TrainConfig):
         self.path = Path(path)
         self._config = config
+        self._commit = commit()  # of the code that runs; another may be checked out meanwhile
         self.history: list[dict[str, float]] = []
         self.best_recall = float('-inf')
         self._board: SummaryWriter | None = None
@@ -58,7 +59,7 @@ class RunFolder:
         self._board = SummaryWriter(str(self.path / 'tensorboard'))
         with whole_file(self.path / 'config.yaml') as partial:
             partial.write_text(yaml.safe_dump(self._config.to_dict(), sort_keys=False))
-        about = {'command': ' '.join(sys.argv), 'commit': commit(), 'torch': torch.__version__}
+        about = {'command': ' '.join(sys.argv), 'commit': self._commit, 'torch': torch.__version__}
         with whole_file(self.path / 'run.json') as partial:
             partial.write_text(json.dumps(about, indent=1))
 
@@ -114,7 +115,7 @@ class RunFolder:
     def _provenance(self, metrics: dict[str, float]) -> dict[str, Any]:
         return {
             'command': ' '.join(sys.argv),
-            'commit': commit(),
+            'commit': self._commit,
             'training': self._config.to_dict(),
             'epoch': len(self.history),
             'metrics': metrics,

@@ -111,6 +111,7 @@ def _settings(world: SuiteWorld, day: Day, sensor: str) -> dict[str, Any]:
         'thinned_m': THINNED_M,
         'one_route': world.one_route,
         'backwards': world.backwards,
+        'version': 2,  # of the drives, to be raised when the same settings give others
     }
 
 

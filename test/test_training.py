@@ -410,7 +410,7 @@ def test_resume_with_another_model_is_refused(oxford, whole_run, capsys):
         (OXFORD_YAML, ('model.input.step=[0.4,0.4,0.4]',), (), 'scaled to [-1, 1]'),
         (OXFORD_YAML, ('model.input.quantizer=points',), (), 'does not take input'),
         (OXFORD_YAML, ('augment.stretch=0.2',), (), 'augment.stretch 0.2 needs clouds in the'),
-        (OXFORD_YAML, ('model.input.align_yaw=true',), (), 'align_yaw True and above_ground_m 0; these clouds are scaled'),
+        (OXFORD_YAML, ('model.input.align_yaw=true',), (), 'align_yaw True and above_ground_m 0'),
         (OXFORD_YAML, (), ('--resume',), 'nothing to resume'),
         (OXFORD_YAML, ('data.positive_m=0.01', 'epochs=1'), (), 'no batch can be made'),
         (Path('/nowhere.yaml'), (), (), 'cannot be read as YAML'),

@@ -138,6 +138,7 @@ class Ros:
         stack.callback(self._shut_down)
         self._thread.start()
         self._count = 0
+        self._clients: dict[tuple[Any, str], Any] = {}
 
     def node(self, name: str = '', kind: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return a spinning node; `kind` is its class, which takes options of rclpy's Node."""
@@ -173,14 +174,18 @@ class Ros:
         return process
 
     def call(self, node: Any, kind: Any, service: str, request: Any = None) -> Any:
-        """Call a service and return the answer."""
-        client = node.create_client(kind, service)
+        """Call a service and return the answer.
+
+        Clients are kept: the answer to one that the server has just met may be lost.
+        """
+        client = self._clients.get((node, service))
+        if client is None:
+            client = self._clients[node, service] = node.create_client(kind, service)
         assert client.wait_for_service(TIMEOUT_S), f'no service {service}'
         future = client.call_async(request or kind.Request())
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
         assert done.wait(TIMEOUT_S), f'{service}: no answer within {TIMEOUT_S} s'
-        node.destroy_client(client)
         return future.result()
 
     def _spin(self) -> None:

@@ -27,7 +27,9 @@ class MapClaim:
         lock = path.with_name(f'.{path.name}.lock')
         try:
             # Not open for writing: what is could not be remounted read-only while a node runs.
-            self._descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            # O_NONBLOCK: a pipe of that name would be waited for without end.
+            flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._descriptor = os.open(lock, flags, 0o644)
         except OSError as error:
             raise MapError(f'{path}: the map cannot be written: {error}') from error
         try:

@@ -76,6 +76,8 @@ class Outputs:
             if keyframe.session != self._session:  # its poses have nothing to do with those before
                 self._session = keyframe.session
                 self._poses = {}
+                self._accepted = []
+                self._rejected.clear()
             if keyframe.T_odom_sensor is not None:
                 self._poses[keyframe.id] = keyframe.T_odom_sensor
             self._path.add(keyframe)

@@ -76,6 +76,14 @@ def holder(path):
     end(process)
 
 
+def test_a_pipe_in_the_place_of_the_lock_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / '.map.lpr.lock')
+    held = MapClaim(tmp_path / 'map.lpr')
+    with pytest.raises(MapError, match='kept by'):
+        MapClaim(tmp_path / 'map.lpr')
+    held.release()
+
+
 def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
     (tmp_path / 'other').write_text('mine')
     (tmp_path / '.map.lpr.lock').symlink_to(tmp_path / 'other')

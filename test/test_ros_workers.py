@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from ros_processes import wait_until
 from toy_clouds import tiny_config
-from toy_drive import START_NS, STEPS_PER_LAP, step
+from toy_drive import START_NS, STEPS_PER_LAP, step, write_weights
 
+from lpr_ros import engine
+from lpr_ros.cloud_messages import cloud_message
 from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.config import override
 from lpr_ros.core.errors import BackendError, ScanError, VerificationError
@@ -20,6 +22,7 @@ from lpr_ros.core.loop_closer import LoopCloser
 from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
+from lpr_ros.core.pointcloud2 import pack_cloud
 from lpr_ros.core.records import Scan
 from lpr_ros.detector import Detector
 from lpr_ros.diagnostics import judge
@@ -27,6 +30,7 @@ from lpr_ros.extrinsic import Extrinsic
 from lpr_ros.inbox import Inbox
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.odometry_buffer import OdometryBuffer
+from lpr_ros.pose_messages import odometry_message
 from lpr_ros.safe_describer import SafeDescriber
 from lpr_ros.statistics import Statistics
 
@@ -414,3 +418,24 @@ def test_diagnostics_say_in_a_word_what_is_wrong(state, new, total, expected):
 def test_a_map_that_is_not_saved_is_told_before_what_was_dropped():
     said = judge('active', {'dropped.empty': 3}, {}, map_error='the disk is full')
     assert said == (WARN, 'the map is not saved: the disk is full')
+
+
+def test_every_keyframe_goes_with_the_mount_of_the_lidar_that_saw_it(ros, monkeypatch):
+    """Two LiDARs in turn, as tf knows them."""
+    mounts = {'left': pose(1.0), 'right': pose(-1.0)}
+    monkeypatch.setattr(engine, 'tf_lookup', lambda node: lambda body, sensor: mounts[sensor])
+    settings = {'weights': str(write_weights(ros.folder / 'weights.safetensors'))}
+    running = engine.Engine(ros.node(), override(NodeConfig(), settings), Statistics())
+    try:
+        for number, lidar in enumerate(['left', 'right', 'right', 'left', 'left']):
+            sent = step(number)
+            T_odom_body = sent.T_odom_sensor @ np.linalg.inv(mounts[lidar])
+            running._on_odometry(odometry_message(sent.stamp_ns, 'odom', 'base', T_odom_body))
+            cloud = cloud_message(sent.stamp_ns, lidar, pack_cloud(sent.points))
+            running._on_points(cloud, {})
+            wait_until(lambda wanted=number + 1: len(running._mounts) == wanted, 'a keyframe')
+            assert np.array_equal(running._mounts[number], mounts[lidar])
+            place = running._detector.pipeline.database.place(number)
+            np.testing.assert_allclose(place.T_odom_sensor, sent.T_odom_sensor, atol=1e-9)
+    finally:
+        running.close()

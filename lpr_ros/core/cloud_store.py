@@ -19,6 +19,7 @@ STEP_M = 0.01
 LARGEST_CELL = 2**15 - 1
 BYTES_PER_POINT = 6
 OVERHEAD_BYTES = 256  # of the objects around one cloud, in memory or on disk
+BLOCK_POINTS = 700_000  # 4 MB
 RETRY_GROWTH = 1.1
 
 
@@ -64,6 +65,7 @@ class CloudStore:
         self._limit = memory_limit_bytes  # 0: none
         self._folder = folder
         self._clouds: list[PackedCloud | _Spilled] = []
+        self._block = np.empty((0, 3), dtype=np.int16)  # what is left of the newest
         self._first_in_memory = 0
         self._file: IO[bytes] | None = None
         self._cells_bytes = 0
@@ -79,7 +81,7 @@ class CloudStore:
 
     def append(self, cloud: PackedCloud) -> None:
         """Add a cloud; above the limit, move the oldest in memory to disk."""
-        self._clouds.append(cloud)
+        self._clouds.append(PackedCloud(cloud.step_m, self._beside_others(cloud.cells)))
         self._cells_bytes += cloud.cells.nbytes
         try:
             while self._limit and self._cells_bytes > self._limit:
@@ -111,6 +113,18 @@ class CloudStore:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _beside_others(self, cells: NDArray[np.int16]) -> NDArray[np.int16]:
+        """Copy the cells of a cloud into a block shared by many.
+
+        Each in memory of its own would pin the pages at both its ends, among the large buffers
+        of scans that come and go. A block is freed with its last cloud.
+        """
+        if len(cells) > len(self._block):
+            self._block = np.empty((max(BLOCK_POINTS, len(cells)), 3), dtype=np.int16)
+        room, self._block = np.split(self._block, [len(cells)])
+        room[:] = cells
+        return room
 
     def _spill_oldest(self) -> None:
         cloud = self._clouds[self._first_in_memory]

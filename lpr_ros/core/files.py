@@ -1,7 +1,9 @@
 """Files and folders that appear whole or not at all: written aside, then renamed."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+import errno
+import fcntl
 import os
 from pathlib import Path
 import shutil
@@ -36,10 +38,13 @@ def read_text(path: Path, expected: str) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; it takes the place of `path` only when the block succeeds."""
+    """Yield a path to write to; it takes the place of `path` only when the block succeeds.
+
+    One writer at a time: with two, the first to end would rename what the other has half written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
-    partial.unlink(missing_ok=True)  # what a killed run left, or a link to somewhere else
+    claim = _claim(partial, path)
     try:
         yield partial
         with partial.open('rb') as stream:
@@ -49,6 +54,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(claim)
 
 
 @contextmanager
@@ -65,6 +72,28 @@ def whole_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _claim(partial: Path, path: Path) -> int:
+    """Make an empty file and lock it; the system unlocks it when this process ends, however."""
+    while True:
+        if partial.is_symlink():
+            partial.unlink()
+        claim = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):  # renamed or removed before it was locked
+                if os.path.samestat(os.fstat(claim), partial.lstat()):
+                    os.truncate(claim, 0)  # what a killed run left
+                    return claim
+        except OSError as error:
+            os.close(claim)
+            if not isinstance(error, BlockingIOError):
+                raise
+            raise FileExistsError(
+                errno.EEXIST, 'is being written by somebody else at this moment', str(path)
+            ) from error
+        os.close(claim)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -23,8 +23,10 @@ from sensor_msgs.msg import PointCloud2
 from tqdm import tqdm
 
 from lpr_ros.cloud_messages import cloud_message
+from lpr_ros.core.drive_truth import loop_errors
 from lpr_ros.core.pointcloud2 import pack_cloud
 from lpr_ros.core.poses import NS_PER_S
+from lpr_ros.core.records import LoopClosure
 from lpr_ros.pose_messages import header_message, odometry_message
 from lpr_training.benchmarks.figure_table import figure_table
 from lpr_training.benchmarks.load_drive import circular_world, slope
@@ -36,6 +38,7 @@ from lpr_training.simulator import SimulationConfig, load_sensor, make_drive, si
 LIDARS = ('lidar_left', 'lidar_right')
 RATE_HZ = 20.0  # of each
 SCANS_PER_S = RATE_HZ * len(LIDARS)
+PERIOD_NS = round(NS_PER_S / SCANS_PER_S)
 START_NS = 1_700_000_000 * NS_PER_S
 RADIUS_M = 24.0  # of the lap, whose scans take 4 MB each
 SEED = 200
@@ -49,6 +52,7 @@ HANDLED = ('described', 'passed')
 NOT_SCANS = ('dropped.newer_keyframe', 'dropped.old_odometry', 'dropped.verification')
 GOALS = {
     'unaccounted': '0',
+    'loops_wrong': '0',
     'age_p95_ms_last': 'as at first',
     'age_max_ms': '< 1000',
     'other_mb_per_minute': '< 1',
@@ -77,7 +81,7 @@ def run(minutes: float, *, standing: bool = False) -> dict[str, Any]:
         latencies = Latencies(listener)
 
         def send(number: int) -> None:
-            scan, stamp_ns = lap[number % len(lap)], START_NS + round(number * 1e9 / SCANS_PER_S)
+            scan, stamp_ns = lap[number % len(lap)], START_NS + number * PERIOD_NS
             lidar = number % len(LIDARS)
             scan.message.header = header_message(stamp_ns, LIDARS[lidar])
             odometry.publish(odometry_message(stamp_ns, 'odom', LIDARS[0], scan.T_odom_sensor))
@@ -102,6 +106,7 @@ def run(minutes: float, *, standing: bool = False) -> dict[str, Any]:
         busy = (cpu_seconds(node.pid) - cpu_before_s) / lasted_s
         sent = _one_by_one(listener, send, first + count) - first
         after = _settled_ends(listener)
+        stamps_ns = latencies.stamps_ns()
         ends = {name: after[name] - before.get(name, 0) for name in after}
         return {
             'points': int(np.mean([scan.points for scan in lap])),
@@ -111,8 +116,8 @@ def run(minutes: float, *, standing: bool = False) -> dict[str, Any]:
             'dropped': sum(n for name, n in ends.items() if name not in HANDLED),
             'unaccounted': sent - sum(ends.values()),
             'keyframes': ends.get('described', 0),
-            'loops': len(listener.loops),
-            **_age_figures(latencies.keyframes(), began_s, lasted_s),
+            **_loop_figures(listener.loops, lap, stamps_ns),
+            **_age_figures(latencies.keyframes(stamps_ns), began_s, lasted_s),
             **_memory_figures(memory),
             'cpu_share': busy,
             'ends': ends,
@@ -166,6 +171,16 @@ def scan_ends(status: Mapping[str, str]) -> dict[str, int]:
         name: int(value) for name, value in status.items()
         if name in HANDLED or (name.startswith('dropped.') and name not in NOT_SCANS)
     }  # fmt: skip
+
+
+def _loop_figures(
+    loops: Sequence[LoopClosure], lap: Sequence[LapScan], stamps_ns: Sequence[int]
+) -> dict[str, int]:
+    """Return how many loops there are between these keyframes, and how many are wrong."""
+    numbers = [(stamp_ns - START_NS) // PERIOD_NS for stamp_ns in stamps_ns]
+    truth = {i: lap[number % len(lap)].T_odom_sensor for i, number in enumerate(numbers)}
+    errors = loop_errors(loops, truth)
+    return {'loops': len(errors.loops), 'loops_wrong': int((~errors.is_right).sum())}
 
 
 def _age_figures(

@@ -6,6 +6,7 @@ keyframe or its verified loop. `received` is how many scans reached the node; me
 the node and of its verification, grown since the first third of the drive.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -61,16 +62,20 @@ class Latencies:
         listener.listen(Float64MultiArray, 'lpr_node/candidates', self._on_candidates, 100)
         listener.listen(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
 
-    def keyframes(self) -> list[tuple[float, float]]:
-        """Return when the scan of each keyframe was sent, and how many ms later it was heard of.
+    def stamps_ns(self) -> list[int]:
+        """Return the stamp of each keyframe.
 
-        The path, which tells their stamps, is long and read only now: reading holds up sending.
+        The path, which tells them, is long and read only now: reading holds up sending.
         """
         self._listener.listen(Path, 'lpr_node/keyframes', self._on_path, LATCHED)
-        heard = dict(self._heard_s)
-        wait_for(lambda: len(self._path.poses) > max(heard, default=-1), 'the path', PATH_S)
-        sent_s = [self.sent_s[stamp_ns(pose.header)] for pose in self._path.poses]
-        return [(sent_s[i], (heard_s - sent_s[i]) * 1e3) for i, heard_s in heard.items()]
+        last = max(self._heard_s, default=-1)
+        wait_for(lambda: len(self._path.poses) > last, 'the path', PATH_S)
+        return [stamp_ns(pose.header) for pose in self._path.poses]
+
+    def keyframes(self, stamps_ns: Sequence[int]) -> list[tuple[float, float]]:
+        """Return when the scan of each keyframe was sent, and how many ms later it was heard."""
+        sent_s = [self.sent_s[stamp] for stamp in stamps_ns]
+        return [(sent_s[i], (at_s - sent_s[i]) * 1e3) for i, at_s in self._heard_s.items()]
 
     def _on_candidates(self, message: Float64MultiArray) -> None:
         # The first keyframes have nothing to match: they are counted, the others say their id.
@@ -119,7 +124,7 @@ def run(seconds: float = 60.0) -> dict[str, Any]:
             'points': int(np.mean([len(scan.points) for scan in scans])),
             'keyframes': listener.count('keyframes'),
             'loops': len(listener.loops),
-            'keyframe_p95_ms': _p95([ms for _, ms in latencies.keyframes()]),
+            'keyframe_p95_ms': _p95([ms for _, ms in latencies.keyframes(latencies.stamps_ns())]),
             'loop_p95_ms': _p95(latencies.loops_ms),
             'rss_growth_mb': grown_mb,
             'idle_cpu_share': idle,

@@ -22,6 +22,7 @@ from lpr_training.datasets.tuples import Ragged, TrainingTuples
 
 MIB = 2**20
 MEMORY_PER_BYTE = 100  # of a pickle: a list of small integers takes a tenth of that
+MEMORY_OF_ANY = 32 * MIB  # blocks that the interpreter takes at once, however small the pickle
 
 PLAIN_DTYPES = 'biufUS'  # kinds of numbers and text; an object dtype would hold pointers
 
@@ -110,7 +111,7 @@ def read_pickle(path: Path) -> Any:
     """Read a pickle of plain data; arrays come as what `np.asarray` takes."""
     with reading(path, 'a pickle of plain data'):
         data = Path(path).read_bytes()
-        with _memory_limit(256 * MIB + MEMORY_PER_BYTE * len(data)):
+        with _memory_limit(MEMORY_OF_ANY + MEMORY_PER_BYTE * len(data)):
             return RestrictedUnpickler(io.BytesIO(data), encoding='latin1').load()
 
 

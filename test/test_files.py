@@ -1,0 +1,77 @@
+"""Files that appear whole or not at all, whoever else writes them."""
+
+import os
+import threading
+
+import pytest
+
+from lpr_ros.core.files import whole_file
+
+
+def test_a_second_writer_is_refused_and_the_first_one_ends_whole(tmp_path):
+    path = tmp_path / 'places.map'
+    with whole_file(path) as partial:
+        partial.write_text('the half of it')
+        with pytest.raises(FileExistsError, match=r'written by somebody else.*places\.map'):
+            with whole_file(path):
+                pytest.fail('two writers of one file')
+        partial.write_text('all of it')
+    assert path.read_text() == 'all of it'
+    assert os.listdir(tmp_path) == ['places.map']
+
+
+def test_many_writers_at_once_leave_one_whole_file_and_nothing_beside_it(tmp_path):
+    path, start, written, refused, seen = tmp_path / 'a.json', threading.Barrier(8), [], [], []
+    path.write_text('before')
+
+    def write(number):
+        start.wait()
+        for turn in range(50):
+            text = f'{number} {turn} ' * 2000
+            try:
+                with whole_file(path) as partial:
+                    partial.write_text(text)
+                written.append(text)
+            except FileExistsError:
+                refused.append(text)
+            seen.append(path.read_text())
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert written and len(written) + len(refused) == 400
+    assert path.read_text() in written
+    assert set(seen) <= {'before', *written}
+    assert os.listdir(tmp_path) == ['a.json']
+
+
+def test_what_a_killed_run_left_does_not_stay_in_the_file(tmp_path):
+    (tmp_path / '.a.json.partial').write_text('a long rest of before')
+    with whole_file(tmp_path / 'a.json') as partial:
+        assert partial.stat().st_size == 0
+        with partial.open('r+') as stream:
+            stream.write('short')
+    assert (tmp_path / 'a.json').read_text() == 'short'
+
+
+def test_a_link_in_the_way_is_not_written_through(tmp_path):
+    other = tmp_path / 'other'
+    other.write_text('of somebody else')
+    (tmp_path / '.a.json.partial').symlink_to(other)
+    with whole_file(tmp_path / 'a.json') as partial:
+        partial.write_text('mine')
+    assert other.read_text() == 'of somebody else'
+    assert (tmp_path / 'a.json').read_text() == 'mine'
+    assert not (tmp_path / 'a.json').is_symlink()
+
+
+def test_a_block_that_fails_leaves_the_file_that_was_there(tmp_path):
+    path = tmp_path / 'a.json'
+    path.write_text('before')
+    with pytest.raises(ZeroDivisionError), whole_file(path) as partial:
+        partial.write_text('after')
+        1 / 0  # noqa: B018
+    assert path.read_text() == 'before'
+    assert os.listdir(tmp_path) == ['a.json']

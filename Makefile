@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := ros training sim peers dev
 
-.PHONY: test demo demo-real lint setup lock coverage sbom clean
+.PHONY: help test demo demo-real lint setup lock coverage sbom clean
 .DEFAULT_GOAL := help
 
 help:

@@ -7,10 +7,9 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import CLOCK_JUMP_NS, NS_PER_S
 from lpr_ros.core.errors import ScanError
 from lpr_ros.core.geometry import interpolate
-from lpr_ros.core.poses import NS_PER_S
-from lpr_ros.core.recogniser import CLOCK_JUMP_NS
 
 KEPT_NS = 10 * NS_PER_S
 

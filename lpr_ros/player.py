@@ -30,8 +30,8 @@ from sensor_msgs.msg import PointCloud2
 from tqdm import tqdm
 
 from lpr_ros.core.bag_scans import STATIC_TRANSFORMS
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import DatasetError, LprError
-from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.playback import CLOCK, BagSource, Source, open_source
 from lpr_ros.pose_messages import time_message
 from lpr_ros.running import ENDING, ignore_signals

@@ -20,19 +20,17 @@ from rclpy.node import Node
 from std_srvs.srv import Trigger
 
 from lpr_ros.core.back_end import BackEndConfig
+from lpr_ros.core.clock import CLOCK_JUMP_NS
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import BackendError
 from lpr_ros.core.g2o import write_g2o
 from lpr_ros.core.pointcloud2 import stamp_ns
-from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.graph_feed import GraphFeed
 from lpr_ros.interfaces import interface
 from lpr_ros.parameters import ConfigParameters
 from lpr_ros.pose_messages import header_message, pose_messages, transform_message
 from lpr_ros.qos import LATCHED, LOOPS, ODOMETRY
 from lpr_ros.running import run_node
-
-CLOCK_JUMP_NS = NS_PER_S  # odometry this much back is a clock set back or a bag begun again
 
 
 @dataclass(frozen=True)

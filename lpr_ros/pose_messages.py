@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from std_msgs.msg import Header
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import ScanError
 from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
-from lpr_ros.core.poses import NS_PER_S
 
 
 def time_message(stamp_ns: int) -> Time:

@@ -168,16 +168,6 @@ def test_training_pools_two_sequences_of_each_site_and_moves_the_sites_apart(tmp
     assert len(sets.training_dataset(tmp_path, split=sets.TEST)) == 4
 
 
-def test_inter_sets_ask_within_the_polygons(tmp_path):
-    write_site_pair(tmp_path)
-    dataset = sets.inter_dataset(tmp_path, 'Venman')
-    made = sets.inter_sets(dataset, 'Venman')
-    assert made.runs == ('V-01', 'V-02', 'V-03', 'V-04')
-    assert len(made.queries) == 4
-    assert made.true_of(0, 3).tolist() == [4]
-    assert made.true_of(0, 0).tolist() == []
-
-
 def test_intra_dataset_is_in_order_of_time(tmp_path):
     write_wild_places(tmp_path, 'v3', 'K-03', [place_at(0, 0, 9), place_at(1, 0, 5)])
     dataset = sets.intra_dataset(tmp_path, 'K-03')

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.database import PlaceDatabase
 from lpr_ros.core.database_config import DatabaseConfig
 from lpr_ros.core.drive_result import DriveResult, Outcome
@@ -13,8 +14,6 @@ from lpr_ros.core.drive_truth import judge
 from lpr_ros.core.geometry import pose_from_euler
 from lpr_ros.core.records import LoopClosure, Match
 from lpr_ros.core.trajectory_error import align, position_errors_m, root_mean_square
-
-NS_PER_S = 1_000_000_000
 
 
 def at(x, y, yaw=0.0):

@@ -12,9 +12,11 @@ def test_a_second_writer_is_refused_and_the_first_one_ends_whole(tmp_path):
     path = tmp_path / 'places.map'
     with whole_file(path) as partial:
         partial.write_text('the half of it')
-        with pytest.raises(FileExistsError, match=r'written by somebody else.*places\.map'):
-            with whole_file(path):
-                pytest.fail('two writers of one file')
+        with (
+            pytest.raises(FileExistsError, match=r'written by somebody else.*places\.map'),
+            whole_file(path),
+        ):
+            pytest.fail('two writers of one file')
         partial.write_text('all of it')
     assert path.read_text() == 'all of it'
     assert os.listdir(tmp_path) == ['places.map']
@@ -41,7 +43,8 @@ def test_many_writers_at_once_leave_one_whole_file_and_nothing_beside_it(tmp_pat
         thread.start()
     for thread in threads:
         thread.join()
-    assert written and len(written) + len(refused) == 400
+    assert written
+    assert len(written) + len(refused) == 400
     assert path.read_text() in written
     assert set(seen) <= {'before', *written}
     assert os.listdir(tmp_path) == ['a.json']
@@ -70,8 +73,13 @@ def test_a_link_in_the_way_is_not_written_through(tmp_path):
 def test_a_block_that_fails_leaves_the_file_that_was_there(tmp_path):
     path = tmp_path / 'a.json'
     path.write_text('before')
-    with pytest.raises(ZeroDivisionError), whole_file(path) as partial:
-        partial.write_text('after')
-        1 / 0  # noqa: B018
+
+    def fail():
+        with whole_file(path) as partial:
+            partial.write_text('after')
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
     assert path.read_text() == 'before'
     assert os.listdir(tmp_path) == ['a.json']

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lpr_training.datasets.kitti_bev import lift
 from lpr_training.protocols import exclude_recent
 from lpr_training.scan_context import (
     ScanContextConfig,
     compare,
     describe,
-    lift_counts,
     match_before,
     rank,
     ring_keys,
@@ -133,13 +133,6 @@ def test_search_of_the_past_equals_ranking_the_prefix():
         assert indices[q] < ends[q]
 
 
-def test_bird_eye_tops():
-    counts = np.zeros((5, 5), dtype=np.uint8)
-    counts[0, 2], counts[2, 0] = 3, 1  # ahead, and to the left
-    points = lift_counts(counts, 0.4)
-    np.testing.assert_allclose(points, [[0.8, 0, 1.2], [0, 0.8, 0.4]], atol=1e-6)
-
-
 @pytest.mark.skipif(not DRIVE.exists(), reason=f'{DRIVE} is not here')
 def test_yaw_between_real_scans():
     """Frames 0 and 1300 on of KITTI 05 pass the same road; headings differ as the poses say."""
@@ -152,7 +145,7 @@ def test_yaw_between_real_scans():
     heading = np.arctan2(T[:, 1, 0], T[:, 0, 0])
     errors = []
     for q, m in zip(queries, matches, strict=True):
-        query, match = (describe(lift_counts(counts[i]), config) for i in (q, m))
+        query, match = (describe(lift(counts[i]), config) for i in (q, m))
         _, yaw = compare(query, match[None])
         errors.append((heading[q] - heading[m] - yaw[0] + np.pi) % (2 * np.pi) - np.pi)
     assert np.median(np.abs(errors)) < np.radians(3)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_training.datasets.oxford import INHOUSE, POINTS, write_oxford
 from lpr_training.datasets.oxford_sets import REGIONS
 from lpr_training.datasets.places import write_places
@@ -25,7 +26,6 @@ TINY = (
 )
 TINY_OXFORD = (*TINY, 'model.input.step=[0.04,0.04,0.04]')
 TRAINING_AREA = (5734000.0, 618000.0)  # northing, easting; outside every test square
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.backends.base import seen_from_base
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import BackendError
 from lpr_ros.core.geometry import invert
-from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.core.tangent import adjoint, propagate
 

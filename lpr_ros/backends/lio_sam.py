@@ -15,9 +15,9 @@ from rclpy.node import Node
 from std_msgs.msg import Float64MultiArray
 
 from lpr_ros.backends.base import refuse_other_session
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import BackendError
-from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.core.records import LoopClosure, Place
 
 WAITING = 100  # loops; a robot that finds more in a row has many of the same place

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from rclpy.node import Node
 
 from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import BackendError, LprError
-from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.core.records import LoopClosure, Place
 from lpr_ros.interfaces import interface
 from lpr_ros.pose_messages import pose_from_message, transform_message

@@ -18,6 +18,7 @@ from lpr_ros.core.bag_scans import (
     index_recording,
 )
 from lpr_ros.core.bags import Bag, BagMessage, OnBad, choose_topic, is_ground_truth, report
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.scan_source import (
     DriveTable,
@@ -30,7 +31,7 @@ from lpr_ros.core.scan_source import (
 
 logger = logging.getLogger(__name__)
 
-MAX_ODOMETRY_GAP_NS = 1_000_000_000  # a longer silence is a failure: no pose is made up in it
+MAX_ODOMETRY_GAP_NS = NS_PER_S  # a longer silence is a failure: no pose is made up in it
 
 
 class BagSource(ScanSource):

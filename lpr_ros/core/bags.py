@@ -12,10 +12,10 @@ from typing import Any
 from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import DatasetError, reason
 
 OnBad = Callable[[DatasetError], None]
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True)

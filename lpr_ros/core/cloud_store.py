@@ -65,7 +65,7 @@ class CloudStore:
         self._limit = memory_limit_bytes  # 0: none
         self._folder = folder
         self._clouds: list[PackedCloud | _Spilled] = []
-        self._block = np.empty((0, 3), dtype=np.int16)  # what is left of the newest
+        self._block: NDArray[np.int16] = np.empty((0, 3), dtype=np.int16)  # left of the newest
         self._first_in_memory = 0
         self._file: IO[bytes] | None = None
         self._cells_bytes = 0

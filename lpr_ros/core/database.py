@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.calibration import Calibration
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.cloud_store import BYTES_PER_POINT, OVERHEAD_BYTES, CloudStore, pack
 from lpr_ros.core.database_config import DatabaseConfig
 from lpr_ros.core.descriptor_index import DescriptorIndex
@@ -16,7 +17,6 @@ from lpr_ros.core.map_file import BATCH_KEYFRAMES, Batch, Header, MapReader, wri
 from lpr_ros.core.place_table import BYTES_PER_PLACE, PlaceTable, checked_pose, place_row
 from lpr_ros.core.records import Keyframe, Match, Place
 
-NS_PER_S = 1_000_000_000
 MIB = 2**20
 
 

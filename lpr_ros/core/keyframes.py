@@ -12,12 +12,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.geometry import invert, rotation_angle_rad, transform_points
 from lpr_ros.core.records import Scan
-
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import CloudError
 
 # sensor_msgs/PointField datatype -> NumPy kind and size; the byte order comes from the message.
@@ -207,4 +208,4 @@ def stamp_ns(header: Any) -> int:
     stamp = header.stamp
     seconds = stamp.sec if hasattr(stamp, 'sec') else stamp.secs
     part = stamp.nanosec if hasattr(stamp, 'nanosec') else stamp.nsecs
-    return int(seconds) * 1_000_000_000 + int(part)
+    return int(seconds) * NS_PER_S + int(part)

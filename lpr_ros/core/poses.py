@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import DatasetError, shown
 from lpr_ros.core.files import read_text, whole_file
 from lpr_ros.core.geometry import Trajectory, pose_from_quaternion, quaternion_from_pose
 
-NS_PER_S = 1_000_000_000
 LATEST_NS = 2**63
 
 

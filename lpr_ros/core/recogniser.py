@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.calibration import Calibration
-from lpr_ros.core.database import NS_PER_S, PlaceDatabase, free_name
+from lpr_ros.core.clock import CLOCK_JUMP_NS
+from lpr_ros.core.database import PlaceDatabase, free_name
 from lpr_ros.core.errors import CloudError, DatabaseError, ScanError
 from lpr_ros.core.keyframes import KeyframeConfig, Keyframer
 from lpr_ros.core.place_table import checked_pose
 from lpr_ros.core.records import Keyframe, Match, Scan
 from lpr_ros.core.stopwatch import Stopwatch
 from lpr_ros.core.support import Candidate, SequenceSupport, SupportConfig
-
-CLOCK_JUMP_NS = NS_PER_S  # stamps this much back are a clock set back or a bag begun again
 
 
 class Describes(Protocol):

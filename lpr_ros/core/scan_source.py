@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.bags import OnBad, report
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import read_text
 from lpr_ros.core.geometry import Trajectory
 from lpr_ros.core.poses import read_kitti_poses, read_tum
 from lpr_ros.core.records import Scan
-
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, eq=False)

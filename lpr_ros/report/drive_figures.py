@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.drive_summary import odometry_poses
 from lpr_ros.core.records import LoopClosure, Place
@@ -17,7 +18,6 @@ from lpr_ros.report.theme import FONT_SIZE, Theme, legend_below, new_figure, sty
 
 Poses = Mapping[int, NDArray[np.float64]]
 MOST_LINES = 400  # loops drawn; more would be one blot
-NS_PER_S = 1e9
 
 
 def drive_figure(result: DriveResult, theme: Theme) -> Figure:

@@ -4,6 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.drive_result import DriveResult
 from lpr_ros.core.geometry import transform_points
 from lpr_ros.core.records import LoopClosure
@@ -67,7 +68,7 @@ def draw_pair(
     axes.set_xticks([])
     axes.set_yticks([])
     apart_m = float(np.linalg.norm(T[:3, 3]))
-    later_s = (query.stamp_ns - match.stamp_ns) / 1e9
+    later_s = (query.stamp_ns - match.stamp_ns) / NS_PER_S
     title = f'Keyframes {loop.match_id} and {loop.query_id}'
     style(axes, theme, f'{title} · {word}' if word else title)
     note = f'overlap {loop.overlap:.0%}, {apart_m:.1f} m apart'

@@ -56,18 +56,6 @@ def _raise(
     np.maximum.at(context.reshape(-1), cell, height)
 
 
-def lift_counts(counts: NDArray[np.integer], pixel_m: float = 0.4) -> NDArray[np.float32]:
-    """Return the top of every column of a bird's-eye count image (H, W) as points (N, 3).
-
-    Row 0 is forward (x), column 0 is left (y), the sensor is in the middle; n voxels are n pixels
-    high. Only the tops are needed here: a context keeps the greatest height.
-    """
-    row, column = np.nonzero(counts)
-    middle = (np.array(counts.shape) - 1) / 2
-    tops = [middle[0] - row, middle[1] - column, counts[row, column]]
-    return np.stack(tops, axis=1).astype(np.float32) * np.float32(pixel_m)
-
-
 def ring_keys(contexts: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the mean height of each ring, (..., R, S) -> (..., R): the same for every yaw."""
     return contexts.mean(axis=-1)

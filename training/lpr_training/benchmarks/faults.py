@@ -17,6 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import LprError
 from lpr_training.benchmarks.faults_robot import PERIOD_S, START_S, Robot
 from lpr_training.demo.listener import Listener
@@ -24,7 +25,7 @@ from lpr_training.demo.processes import use_own_domain
 
 LONGEST_MOMENT_S = 3.0
 MINUTE_S = 60.0
-HOUR_NS = 3600 * 10**9
+HOUR_NS = 3600 * NS_PER_S
 Tried = dict[str, int]  # figures of one fault, besides whether it was survived
 
 
@@ -177,7 +178,7 @@ def odometry_gone(robot: Robot, rng: random.Random) -> Tried:
     before = robot.listener.count('dropped.no_odometry')
     feed.is_moving = feed.has_odometry = False
     feed.stamp_step_s = 10.0 * PERIOD_S
-    end_ns = feed.stamp_ns + int(MINUTE_S * 1e9)
+    end_ns = feed.stamp_ns + int(MINUTE_S * NS_PER_S)
     robot.wait(lambda: feed.stamp_ns >= end_ns, 'end of the minute')
     feed.stamp_step_s = PERIOD_S
     feed.is_moving = feed.has_odometry = True

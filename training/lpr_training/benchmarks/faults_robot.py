@@ -8,29 +8,27 @@ from typing import Any
 
 from nav_msgs.msg import Odometry
 import numpy as np
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Float64MultiArray
 
 from lpr_ros.cloud_messages import cloud_message
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.database import PlaceDatabase
 from lpr_ros.core.database_config import DatabaseConfig
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_ros.core.pointcloud2 import pack_cloud
-from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.core.records import Scan
 from lpr_ros.core.resources import default_weights
 from lpr_ros.pose_messages import odometry_message, time_message
 from lpr_training.benchmarks.faults_disk import SmallDisk
+from lpr_training.benchmarks.node import CLOUDS, SPEED_MPS, WORLD_M
 from lpr_training.demo.drives import write_packed
 from lpr_training.demo.listener import Listener, wait_for
 from lpr_training.demo.processes import Program, ros_arguments
 from lpr_training.simulator import load_sensor, make_drive, make_world, simulate_drive
 
 SEED = 200
-WORLD_M = 100.0
-SPEED_MPS = 8.0
 SECONDS = 20.0
 COLUMNS = 512
 PERIOD_S = 0.1
@@ -38,7 +36,6 @@ AUTOSAVE_S = 1.0
 TIMEOUT_S = 5.0  # of verification
 START_S = 180.0
 REACT_S = 60.0  # that a node may take for anything else, on a busy machine
-CLOUDS = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 def simulate() -> list[Scan]:

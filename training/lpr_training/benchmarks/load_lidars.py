@@ -23,9 +23,9 @@ from sensor_msgs.msg import PointCloud2
 from tqdm import tqdm
 
 from lpr_ros.cloud_messages import cloud_message
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.drive_truth import loop_errors
 from lpr_ros.core.pointcloud2 import pack_cloud
-from lpr_ros.core.poses import NS_PER_S
 from lpr_ros.core.records import LoopClosure
 from lpr_ros.pose_messages import header_message, odometry_message
 from lpr_training.benchmarks.figure_table import figure_table

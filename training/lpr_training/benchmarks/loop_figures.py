@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.back_end import BackEnd
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.drive_truth import RADIUS_M, loop_errors
 from lpr_ros.core.records import Keyframe, LoopClosure
 from lpr_ros.core.trajectory_error import position_errors_m, root_mean_square
@@ -28,7 +29,6 @@ from lpr_training.simulator.odometry import drifting
 
 WAY_M = 6.0
 ODOMETRY_DRAWS = 5
-NS_PER_S = 1e9
 
 
 def revisits(drive: RecordedDrive) -> NDArray[np.bool_]:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.files import PARTIAL_SUFFIX, refuse_existing
 from lpr_ros.core.geometry import quaternion_from_pose
 from lpr_ros.core.pointcloud2 import pack_cloud
 from lpr_training.datasets.records import RecordedScan
 
-NS_PER_S = 1_000_000_000
 CLOCK_PERIOD_NS = 10_000_000
 BAG_VERSION: Literal[8] = 8  # the older of the two that can be written: more players read it
 SENSOR_FRAME = 'lidar'

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lpr_training.datasets.base import PlaceDataset, Subset
-from lpr_training.datasets.evaluation_sets import EvaluationSets, make_evaluation_sets
 from lpr_training.datasets.tuples import TrainingTuples, make_tuples
 from lpr_training.datasets.wild_places import SITES, WildPlacesDataset
 
@@ -33,7 +32,6 @@ TRAINING_SEQUENCES = ('V-01', 'V-02', 'K-01', 'K-02')
 INTRA_SEQUENCES = ('V-03', 'V-04', 'K-03', 'K-04')
 SITE_OFFSET_M = {'Venman': 0.0, 'Karawatha': 2000.0}  # along x: the sites' frames overlap
 POSITIVE_M, NON_NEGATIVE_M = 3.0, 20.0
-TRUE_NEIGHBOUR_M = 3.0
 TRAIN, BUFFER, TEST = 0, 1, 2
 
 
@@ -96,14 +94,6 @@ def inter_dataset(root: Path, site: str) -> PlaceDataset:
     """Open all sequences of one site."""
     letter = next(letter for letter, name in SITES.items() if name == site)
     return WildPlacesDataset(root, sequences=[f'{letter}-{n:02d}' for n in range(1, 5)])
-
-
-def inter_sets(
-    dataset: PlaceDataset, site: str, radius_m: float = TRUE_NEIGHBOUR_M
-) -> EvaluationSets:
-    """Make the evaluation sets between the sequences of one site; queries lie in the polygons."""
-    xy = dataset.positions[:, :2]
-    return make_evaluation_sets(dataset.runs, xy, split_of(site, xy) == TEST, radius_m)
 
 
 def intra_dataset(root: Path, sequence: str) -> PlaceDataset:

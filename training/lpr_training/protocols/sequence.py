@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.detections import sweep_detections
 from lpr_ros.core.errors import DatasetError
 from lpr_training.protocols.results import Result
@@ -51,7 +52,7 @@ def exclude_recent(
         latest, clock = frames - round(amount), frames
     elif by == 'time':
         clock = check_stamps(stamps_ns, len(positions))
-        latest = clock - round(amount * 1e9)
+        latest = clock - round(amount * NS_PER_S)
     else:
         steps = ground_distance(positions[1:], positions[:-1])
         clock = np.concatenate([np.zeros(min(len(frames), 1)), np.cumsum(steps)])

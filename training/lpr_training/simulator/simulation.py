@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
 from lpr_training.datasets.records import RecordedScan
 from lpr_training.simulator.drives import Drive
@@ -17,8 +18,8 @@ from lpr_training.simulator.sensor import Sensor
 from lpr_training.simulator.traffic import Traffic
 from lpr_training.simulator.worlds import World
 
-EPOCH_NS = 1_700_000_000 * 10**9  # when day 0 starts
-DAY_NS = 86_400 * 10**9
+EPOCH_NS = 1_700_000_000 * NS_PER_S  # when day 0 starts
+DAY_NS = 86_400 * NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Simulation:
     @property
     def stamps_ns(self) -> NDArray[np.int64]:
         """When each scan starts, (N,)."""
-        return self._start_ns + np.round(self._times * 1e9).astype(np.int64)
+        return self._start_ns + np.round(self._times * NS_PER_S).astype(np.int64)
 
     def scan(self, index: int) -> RecordedScan:
         """Make one scan; the same index always gives the same bytes."""

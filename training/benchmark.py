@@ -16,7 +16,7 @@ time.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import json
 from pathlib import Path
 import sys
@@ -25,6 +25,34 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 SHARED_DATA = ROOT.parent / 'shared' / 'data'
 
+Option = dict[str, Any]  # what add_argument takes
+Figures = tuple[dict[str, Any], str]  # and the same as a table
+Run = Callable[[argparse.Namespace], Figures]
+
+COMMANDS: dict[str, tuple[Run, str, dict[str, Option]]] = {}
+
+
+def command(description: str, **options: Option) -> Callable[[Run], Run]:
+    """Make a function a subcommand of its name; an option is called as its keyword."""
+
+    def register(run: Run) -> Run:
+        COMMANDS[run.__name__] = run, description, options
+        return run
+
+    return register
+
+
+def _number(default: float, text: str) -> Option:
+    return {'type': type(default), 'default': default, 'help': f'{text} ({default})'}
+
+
+def _several(text: str, **more: Any) -> Option:
+    return {'nargs': '+', 'help': text, **more}
+
+
+def _data(text: str) -> Option:
+    return {'type': Path, 'default': SHARED_DATA, 'help': f'folder with {text}'}
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command line."""
@@ -32,102 +60,60 @@ def build_parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    descriptor = commands.add_parser(
-        'descriptor', help='one cloud to one descriptor: ours, MinkowskiEngine, matmul floor'
-    )
-    descriptor.add_argument('--repeats', type=int, default=20, help='runs per figure (median)')
-    descriptor.add_argument(
-        '--data', type=Path, default=SHARED_DATA, help='folder with kitti_full/*.bin'
-    )
-    descriptor.set_defaults(run=_descriptor)
-    training = commands.add_parser(
-        'training', help='clouds per second, forward and multistage step: ours, MinkowskiEngine'
-    )
-    training.add_argument('--repeats', type=int, default=5, help='runs per figure (median)')
-    training.add_argument(
-        '--data', type=Path, default=SHARED_DATA, help='folder with kitti_full/*.bin'
-    )
-    training.set_defaults(run=_training)
-    simulator = commands.add_parser('simulator', help='scans of 64 x 1024 rays per second')
-    simulator.add_argument('--scans', type=int, default=100, help='scans per world')
-    simulator.set_defaults(run=_simulator)
-    database = commands.add_parser(
-        'database', help='query time, memory and recall at 1e3 to 1e6 keyframes'
-    )
-    database.add_argument('--sizes', type=int, nargs='+', help='keyframes (1e3 to 1e6)')
-    database.add_argument('--dims', type=int, nargs='+', help='of descriptors (256 1024)')
-    database.add_argument('--kinds', nargs='+', choices=['places', 'gaussian'])
-    database.add_argument('--methods', nargs='+', help="such as exact 'ours, 8 bit' (all)")
-    database.add_argument('--queries', type=int, default=200, help='per figure (median)')
-    database.set_defaults(run=_database)
-    registration = commands.add_parser(
-        'registration', help='verification of true and false pairs, real and simulated'
-    )
-    registration.add_argument('--every', type=int, default=4, help='take every n-th real pair')
-    registration.add_argument('--pairs', type=int, default=20, help='per simulated drive')
-    registration.add_argument(
-        '--data', type=Path, default=SHARED_DATA, help='folder with scans_*.npz'
-    )
-    registration.set_defaults(run=_registration)
-    node = commands.add_parser('node', help='lpr_node under 130,000 points at 10 Hz')
-    node.add_argument('--seconds', type=float, default=60.0, help='of driving')
-    node.set_defaults(run=_node)
-    loops = commands.add_parser(
-        'loops', help='whole drives: precision, recall, poses, trajectories; ours and peers'
-    )
-    loops.add_argument(
-        '--weights', type=Path, default=ROOT / 'weights' / 'kitti_bev.safetensors'
-    )
-    loops.add_argument('--drives', nargs='+', metavar='NAME', help="such as 'city hdl64' (all)")
-    loops.add_argument('--peers', nargs='*', help='scan_context map_closures (those installed)')
-    loops.add_argument(
-        '--data', type=Path, default=SHARED_DATA, help='folder with scans_balm.npz'
-    )
-    loops.set_defaults(run=_loops)
-    load = commands.add_parser(
-        'load', help='lpr_node under two LiDARs for minutes; a drive of hours, accelerated'
-    )
-    load.add_argument('--minutes', type=float, default=10.0, help='of two LiDARs; 0: none')
-    load.add_argument('--keyframes', type=int, default=20_000, help='of the drive; 0: no drive')
-    load.add_argument('--standing', action='store_true',
-                      help='two LiDARs, but no keyframes: nothing may grow')  # fmt: skip
-    load.set_defaults(run=_load)
-    fuzz = commands.add_parser('fuzz', help='damaged inputs to every reader of outside data')
-    fuzz.add_argument('--inputs', type=int, default=100_000, help='in all')
-    fuzz.add_argument('--seed', type=int, default=0, help='which inputs')
-    fuzz.add_argument('--targets', nargs='+', default=[], help="such as map 'bag ros1' (all)")
-    fuzz.set_defaults(run=_fuzz)
-    faults = commands.add_parser('faults', help='kill -9, full disks, lost sensors, clocks')
-    faults.add_argument('--rounds', type=int, default=5, help='every fault once in each')
-    faults.add_argument('--seed', type=int, default=0, help='which order and moments')
-    faults.set_defaults(run=_faults)
-    for command in commands.choices.values():
-        command.add_argument('--json', type=Path, help='also write the result here')
+    for name, (run, description, options) in COMMANDS.items():
+        made = commands.add_parser(name, help=description, description=description)
+        for option, arguments in options.items():
+            made.add_argument(f'--{option}', **arguments)
+        made.add_argument('--json', type=Path, help='also write the result here')
+        made.set_defaults(run=run)
     return parser
 
 
-def _descriptor(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'one cloud to one descriptor: ours, MinkowskiEngine, matmul floor',
+    repeats=_number(20, 'runs per figure, of which the median counts'),
+    data=_data('kitti_full/*.bin'),
+)
+def descriptor(args: argparse.Namespace) -> Figures:
+    """Measure one description."""
     from lpr_training.benchmarks import descriptor
 
     result = descriptor.run(args.data, args.repeats)
     return result, descriptor.table(result)
 
 
-def _training(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'clouds per second, forward and multistage step: ours, MinkowskiEngine',
+    repeats=_number(5, 'runs per figure, of which the median counts'),
+    data=_data('kitti_full/*.bin'),
+)
+def training(args: argparse.Namespace) -> Figures:
+    """Measure training."""
     from lpr_training.benchmarks import training
 
     result = training.run(args.data, args.repeats)
     return result, training.table(result)
 
 
-def _simulator(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command('scans of 64 x 1024 rays per second', scans=_number(100, 'scans per world'))
+def simulator(args: argparse.Namespace) -> Figures:
+    """Measure the simulator."""
     from lpr_training.benchmarks import simulator
 
     result = simulator.run(scans=args.scans)
     return result, simulator.table(result)
 
 
-def _database(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'query time, memory and recall at 1e3 to 1e6 keyframes',
+    sizes=_several('keyframes (1e3 to 1e6)', type=int),
+    dims=_several('of descriptors (256 1024)', type=int),
+    kinds=_several('of descriptors (both)', choices=['places', 'gaussian']),
+    methods=_several("such as exact 'ours, 8 bit' (all)"),
+    queries=_number(200, 'per figure, of which the median counts'),
+)
+def database(args: argparse.Namespace) -> Figures:
+    """Measure the search."""
     from lpr_training.benchmarks import database
 
     names = ('sizes', 'dims', 'kinds', 'methods')
@@ -136,28 +122,52 @@ def _database(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return result, database.table(result)
 
 
-def _registration(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'verification of true and false pairs, real and simulated',
+    every=_number(4, 'take every n-th real pair'),
+    pairs=_number(20, 'per simulated drive'),
+    data=_data('scans_*.npz'),
+)
+def registration(args: argparse.Namespace) -> Figures:
+    """Measure verification."""
     from lpr_training.benchmarks import registration
 
     result = registration.run(args.data, every=args.every, pairs=args.pairs)
     return result, registration.table(result)
 
 
-def _node(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command('lpr_node under 130,000 points at 10 Hz', seconds=_number(60.0, 'of driving'))
+def node(args: argparse.Namespace) -> Figures:
+    """Measure the node."""
     from lpr_training.benchmarks import node
 
     result = node.run(args.seconds)
     return result, node.table(result)
 
 
-def _loops(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'whole drives: precision, recall, poses, trajectories; ours and peers',
+    weights={'type': Path, 'default': ROOT / 'weights' / 'kitti_bev.safetensors'},
+    drives=_several("such as 'city hdl64' (all)", metavar='NAME'),
+    peers={'nargs': '*', 'help': 'scan_context map_closures (those installed)'},
+    data=_data('scans_balm.npz'),
+)
+def loops(args: argparse.Namespace) -> Figures:
+    """Measure loops."""
     from lpr_training.benchmarks import loops
 
     result = loops.run(args.weights, args.data, drives=args.drives, peers=args.peers)
     return result, loops.table(result)
 
 
-def _load(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'lpr_node under two LiDARs for minutes; a drive of hours, accelerated',
+    minutes=_number(10.0, 'of two LiDARs; 0: none'),
+    keyframes=_number(20_000, 'of the drive; 0: no drive'),
+    standing={'action': 'store_true', 'help': 'two LiDARs, no keyframes: nothing may grow'},
+)
+def load(args: argparse.Namespace) -> Figures:
+    """Measure what grows under load."""
     result, tables = {}, []
     if args.minutes:
         from lpr_training.benchmarks import load_lidars
@@ -172,14 +182,27 @@ def _load(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return result, '\n\n'.join(tables)
 
 
-def _fuzz(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'damaged inputs to every reader of outside data',
+    inputs=_number(100_000, 'in all'),
+    seed=_number(0, 'which inputs'),
+    targets=_several("such as map 'bag ros1' (all)", default=[]),
+)
+def fuzz(args: argparse.Namespace) -> Figures:
+    """Try damaged inputs."""
     from lpr_training.benchmarks import fuzz
 
     result = fuzz.run(args.inputs, args.seed, args.targets)
     return result, fuzz.table(result)
 
 
-def _faults(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+@command(
+    'kill -9, full disks, lost sensors, clocks',
+    rounds=_number(5, 'every fault once in each'),
+    seed=_number(0, 'which order and moments'),
+)
+def faults(args: argparse.Namespace) -> Figures:
+    """Try faults."""
     from lpr_training.benchmarks import faults
 
     result = faults.run(args.rounds, args.seed)

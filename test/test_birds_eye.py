@@ -8,7 +8,7 @@ import pytest
 import birds_eye
 from lpr_ros.core.model.config import InputConfig
 from lpr_ros.core.model.quantise import lifted, quantise
-from lpr_training.datasets.kitti_bev import KittiBevDataset, lift
+from lpr_training.datasets.kitti_bev import KittiBevDataset, count_image, lift
 from lpr_training.datasets.places import write_places
 from lpr_training.datasets.records import Place
 
@@ -29,7 +29,7 @@ def street(seed):
 @pytest.mark.parametrize('align_yaw', [False, True])
 def test_image_of_a_cloud_has_its_cells(align_yaw):
     cloud, config = street(1), replace(INPUT, align_yaw=align_yaw)
-    image = birds_eye.count_image(cloud)
+    image = count_image(cloud)
     assert image.max() == 10
     assert np.array_equal(quantise(lift(image), lifted(config)), quantise(cloud, config))
 
@@ -44,7 +44,7 @@ def test_worlds_become_files_set_apart(tmp_path):
     assert places.runs == ('town',) * 6 + ('wood',) * 3
     assert np.ptp(places.positions[:6], axis=0).max() == 0.0
     assert np.linalg.norm(places.positions[0] - places.positions[-1]) > 5000.0
-    assert np.array_equal(places.counts(7), birds_eye.count_image(street(1)))
+    assert np.array_equal(places.counts(7), count_image(street(1)))
 
 
 def test_missing_folder_is_named(tmp_path, capsys):

@@ -12,30 +12,15 @@ from pathlib import Path
 import sys
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.files import whole_file
-from lpr_ros.core.model.config import InputConfig
-from lpr_ros.core.model.quantise import quantise
 from lpr_training.datasets import make_dataset
-from lpr_training.datasets.kitti_bev import CENTRE, PIXEL_M, PREFIX, SIDE
+from lpr_training.datasets.kitti_bev import PREFIX, SIDE, count_image
 from lpr_training.training_data import world_of
 
 APART_M = 10_000.0
-PUBLISHED = InputConfig(
-    quantizer='bev', step=(PIXEL_M,) * 3, max_range_m=25.0, bev_counts='published'
-)
-
-
-def count_image(points: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Return the image of one cloud: `lift` of it gives the cells that the network takes."""
-    cells = quantise(points, PUBLISHED)
-    columns, counts = np.unique(cells[:, :2], axis=0, return_counts=True)
-    image = np.zeros((SIDE, SIDE), np.uint8)
-    image[CENTRE - columns[:, 0], CENTRE - columns[:, 1]] = counts
-    return image
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -25,8 +25,10 @@ from lpr_training.benchmarks.descriptor import (
     read_scans,
     timed_pass,
 )
+from lpr_training.cloud_input import input_for
 from lpr_training.config import TrainConfig
-from lpr_training.datasets.base import METRES, UNIT_CUBE, PlaceDataset, PlaceTable
+from lpr_training.datasets.base import COLUMNS, UNIT_CUBE, PlaceDataset, PlaceTable
+from lpr_training.datasets.kitti_bev import count_image, lift
 from lpr_training.datasets.tuples import make_tuples
 from lpr_training.engine import Trainer
 from lpr_training.training_data import TrainingData
@@ -100,9 +102,10 @@ def make_cases(data: Path) -> list[Case]:
     """Return the full network on clouds of 4,096 points, and the reduced bird's-eye one."""
     scans = read_scans(data)
     scaled = [oxford_like(scan) for scan in scans]
+    images = [lift(count_image(scan)) for scan in scans]
     return [
         Case('oxford_baseline', _config('oxford_baseline'), scaled, UNIT_CUBE),
-        Case('kitti_bev', _config('kitti_bev'), scans, METRES),
+        Case('kitti_bev', _config('kitti_bev'), images, COLUMNS),
     ]
 
 
@@ -117,7 +120,8 @@ def _measure(case: Case, repeats: int) -> list[dict[str, Any]]:
     models = {'torch': model} | ({'minkowski': other} if other is not None else {})
     places = Clouds(case.clouds, case.kind)
     data = TrainingData(places, make_tuples(places.positions[:, :2], 1.0, 1.0), None)
-    batch = collate([quantise(places.points(i), case.config.model.input) for i in range(BATCH)])
+    quantised_as = input_for(places, case.config.model.input)
+    batch = collate([quantise(places.points(i), quantised_as) for i in range(BATCH)])
     actions: dict[str, dict[str, Callable[[], None]]] = {
         'forward': {name: timed_pass(m, batch, 'forward') for name, m in models.items()},
         'multistage step': {

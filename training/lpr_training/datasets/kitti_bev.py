@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.model.config import InputConfig
+from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.npz_file import Expected, NpzFile
 from lpr_training.datasets.base import COLUMNS, PlaceDataset, PlaceTable
 from lpr_training.datasets.packed import find_npz
@@ -20,6 +22,9 @@ CENTRE = 75  # the sensor stands in the middle pixel, row 0 is forward, column 0
 SCAN_PERIOD_NS = 100_000_000
 PREFIX = 'kitti_bev_'
 SIDE = 2 * CENTRE + 1
+PUBLISHED = InputConfig(
+    quantizer='bev', step=(PIXEL_M,) * 3, max_range_m=25.0, bev_counts='published'
+)
 ARRAYS = {
     'counts': Expected('u', (None, SIDE, SIDE)),
     'T_world_sensor': Expected('f', (None, 3, 4)),
@@ -73,3 +78,12 @@ def lift(counts: NDArray[np.uint8]) -> NDArray[np.float32]:
         [CENTRE - np.repeat(rows, heights), CENTRE - np.repeat(columns, heights), level]
     )
     return ((cells + 0.5) * PIXEL_M).astype(np.float32)
+
+
+def count_image(points: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Return the image of one cloud: `lift` of it gives the cells that the network takes."""
+    cells = quantise(points, PUBLISHED)
+    columns, counts = np.unique(cells[:, :2], axis=0, return_counts=True)
+    image = np.zeros((SIDE, SIDE), np.uint8)
+    image[CENTRE - columns[:, 0], CENTRE - columns[:, 1]] = counts
+    return image

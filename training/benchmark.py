@@ -210,7 +210,7 @@ def faults(args: argparse.Namespace) -> Figures:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one benchmark, print its table, write its JSON."""
+    """Run one benchmark, print its table, write its JSON; return 0, 1 or, interrupted, 130."""
     args = build_parser().parse_args(argv)
     from lpr_ros.core.errors import LprError
     from lpr_ros.core.files import whole_file
@@ -220,6 +220,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LprError as error:
         print(f'benchmark.py: {error}', file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print('\nbenchmark.py: interrupted; nothing was written', file=sys.stderr)
+        return 130
     if args.json:
         with whole_file(args.json) as partial:
             partial.write_text(json.dumps(result, indent=1))

@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 1 on bad input."""
+    """Run the command; the exit status is 0, 1 on bad input, 130 when interrupted."""
     args = build_parser().parse_args(argv)
     try:
         places = make_dataset('places', args.data)
@@ -55,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (LprError, OSError) as error:
         print(f'birds_eye.py: {error}', file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print('\ninterrupted; the worlds that are written are whole', file=sys.stderr)
+        return 130
+    print(f'{args.out}: {len(places)} scans of {len(np.unique(worlds))} worlds')
     return 0
 
 

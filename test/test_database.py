@@ -4,6 +4,7 @@ import errno
 import math
 import threading
 import time
+import weakref
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -301,6 +302,23 @@ def test_clouds_above_the_limit_lie_on_disk_and_are_the_same(rng, tmp_path):
     store.close()
     with pytest.raises(CloudError, match='closed'):
         store[1]
+
+
+def test_clouds_share_blocks_that_are_freed_with_their_last_cloud(rng, monkeypatch):
+    monkeypatch.setattr(cloud_store, 'BLOCK_POINTS', 100)
+    store = CloudStore(memory_limit_bytes=150 * 6)
+    clouds = [pack(rng.uniform(-90, 90, (n, 3)).astype(np.float32), 0.0, 999)
+              for n in (40, 40, 40, 250, 0, 30)]  # fmt: skip
+    blocks = []
+    for cloud in clouds[:3]:
+        store.append(cloud)
+        blocks.append(weakref.ref(store._clouds[-1].cells.base))
+    assert blocks[0]() is blocks[1]() is not blocks[2]()
+    for cloud in clouds[3:]:
+        store.append(cloud)
+    assert blocks[0]() is None
+    for i, cloud in enumerate(clouds):
+        assert np.array_equal(store[i].cells, cloud.cells)
 
 
 def test_a_full_disk_keeps_clouds_in_memory(rng, monkeypatch, caplog):

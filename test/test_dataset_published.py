@@ -98,3 +98,13 @@ def test_pickles_of_another_shape_are_refused(tmp_path):
         import_training(path)
     with pytest.raises(DatasetError, match='expected lists of'):
         import_evaluation(path, path)
+
+
+def test_a_damaged_number_does_not_take_memory(tmp_path):
+    """As the place of an empty list in the memo: 192 MB of it for ten bytes."""
+    path = tmp_path / 'tuples.pickle'
+    path.write_bytes(b'\x80\x02]r' + (12_000_000).to_bytes(4, 'little') + b'.')
+    with pytest.raises(DatasetError, match='MemoryError'):
+        read_pickle(path)
+    path.write_bytes(b'\x80\x02]r' + (4).to_bytes(4, 'little') + b'.')
+    assert read_pickle(path) == []

@@ -1,11 +1,14 @@
 """Files that appear whole or not at all, whoever else writes them."""
 
+import errno
+import fcntl
 import os
 import threading
 
 import pytest
 
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import whole_file, whole_folder
 
 
 def test_a_second_writer_is_refused_and_the_first_one_ends_whole(tmp_path):
@@ -59,15 +62,45 @@ def test_what_a_killed_run_left_does_not_stay_in_the_file(tmp_path):
     assert (tmp_path / 'a.json').read_text() == 'short'
 
 
-def test_a_link_in_the_way_is_not_written_through(tmp_path):
+@pytest.mark.parametrize('link', [os.symlink, os.link, lambda _, way: os.mkfifo(way)])
+def test_what_is_in_the_way_is_not_written_through(tmp_path, link):
     other = tmp_path / 'other'
     other.write_text('of somebody else')
-    (tmp_path / '.a.json.partial').symlink_to(other)
+    link(other, tmp_path / '.a.json.partial')
     with whole_file(tmp_path / 'a.json') as partial:
         partial.write_text('mine')
     assert other.read_text() == 'of somebody else'
     assert (tmp_path / 'a.json').read_text() == 'mine'
     assert not (tmp_path / 'a.json').is_symlink()
+
+
+def test_without_locks_files_are_written_all_the_same(tmp_path, monkeypatch):
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, 'No locks available')
+
+    monkeypatch.setattr(fcntl, 'flock', no_locks)
+    (tmp_path / '.a.json.partial').write_text('a rest')
+    with whole_file(tmp_path / 'a.json') as partial:
+        partial.write_text('mine')
+    assert (tmp_path / 'a.json').read_text() == 'mine'
+    assert os.listdir(tmp_path) == ['a.json']
+
+
+def test_a_second_maker_of_a_folder_is_refused_and_a_rest_is_removed(tmp_path):
+    rest = tmp_path / '.drive.partial' / 'drive'
+    rest.mkdir(parents=True)
+    (rest / '0').write_text('of a killed run')
+    with whole_folder(tmp_path / 'drive') as partial:
+        (partial / '1').write_text('the first')
+        with (
+            pytest.raises(FileExistsError, match=r'written by somebody else.*drive'),
+            whole_folder(tmp_path / 'drive'),
+        ):
+            pytest.fail('two makers of one folder')
+    assert os.listdir(tmp_path) == ['drive']
+    assert os.listdir(tmp_path / 'drive') == ['1']
+    with pytest.raises(DatasetError, match='exists already'), whole_folder(tmp_path / 'drive'):
+        pytest.fail('over what was there')
 
 
 def test_a_block_that_fails_leaves_the_file_that_was_there(tmp_path):

@@ -7,8 +7,10 @@ import pytest
 from toy_drive import STEPS_PER_LAP, step
 
 import demo
-from lpr_ros.core.geometry import Trajectory
+from lpr_ros.core.geometry import Trajectory, pose_from_euler
+from lpr_ros.core.records import LoopClosure
 from lpr_ros.core.scan_sources import open_source
+from lpr_training.benchmarks import load_lidars
 from lpr_training.demo import outcome, run
 from lpr_training.demo.drives import DemoDrive, write_packed
 
@@ -55,3 +57,18 @@ def test_small_drive_is_played_judged_and_reported(small_drive, tmp_path, monkey
 def test_missing_real_scans_are_named(tmp_path, capsys):
     assert demo.main(['--real', '--data', str(tmp_path), '--out', str(tmp_path / 'out')]) == 1
     assert 'scans_balm.npz' in capsys.readouterr().err
+
+
+def test_loops_under_load_are_judged_by_where_their_scans_were():
+    """A lap of four; keyframes of its scans 0, 1, 2 and, a lap on, 5."""
+    lap = [load_lidars.LapScan(None, pose_from_euler([x, 0.0, 0.0], [0.0, 0.0, 0.1 * x]), 0)
+           for x in (0.0, 3.0, 6.0, 9.0)]  # fmt: skip
+    stamps_ns = [load_lidars.START_NS + n * load_lidars.PERIOD_NS for n in (0, 1, 2, 5)]
+
+    def loop(query_id, match_id, T_match_query):
+        return LoopClosure(query_id, match_id, T_match_query, np.eye(6), 0.9, 99, None)
+
+    right, shifted = loop(3, 1, np.eye(4)), loop(3, 1, pose_from_euler([2.0, 0, 0], [0, 0, 0]))
+    other_place = loop(3, 2, np.eye(4))
+    figures = load_lidars._loop_figures([right, shifted, other_place], lap, stamps_ns)
+    assert figures == {'loops': 3, 'loops_wrong': 2}

@@ -217,16 +217,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         result, table = args.run(args)
-    except LprError as error:
+        print(table)
+        if args.json:
+            with whole_file(args.json) as partial:
+                partial.write_text(json.dumps(result, indent=1))
+    except (LprError, OSError) as error:
         print(f'benchmark.py: {error}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print('\nbenchmark.py: interrupted; nothing was written', file=sys.stderr)
         return 130
-    if args.json:
-        with whole_file(args.json) as partial:
-            partial.write_text(json.dumps(result, indent=1))
-    print(table)
     return 0
 
 

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise LprError(f'expected bags with different names, got {runs}')
         for bag, run in zip(args.bags, runs, strict=True):
             print(convert_one(args, bag, run, bad))
-    except LprError as error:
+    except (LprError, OSError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ STEP_M = 0.01
 LARGEST_CELL = 2**15 - 1
 BYTES_PER_POINT = 6
 OVERHEAD_BYTES = 256  # of the objects around one cloud, in memory or on disk
-BLOCK_POINTS = 700_000  # 4 MB
+BLOCK_POINTS = 699_000  # below the 4 MiB from which NumPy asks for huge pages
 RETRY_GROWTH = 1.1
 
 
@@ -76,7 +76,7 @@ class CloudStore:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes in memory, without those on disk."""
+        """Bytes in memory, without those on disk; the ends of two blocks may be more."""
         return self._cells_bytes + OVERHEAD_BYTES * len(self)
 
     def append(self, cloud: PackedCloud) -> None:

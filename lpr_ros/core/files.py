@@ -1,7 +1,7 @@
 """Files and folders that appear whole or not at all: written aside, then renamed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 import errno
 import fcntl
 import os
@@ -38,62 +38,110 @@ def read_text(path: Path, expected: str) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; it takes the place of `path` only when the block succeeds.
+    """Yield an empty file to write to; it takes the place of `path` when the block succeeds.
 
     One writer at a time: with two, the first to end would rename what the other has half written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
-    claim = _claim(partial, path)
+    partial = _beside(path)
+    claim = _claim(partial, path, lambda: partial.touch(exist_ok=False))
     try:
-        yield partial
-        with partial.open('rb') as stream:
-            os.fsync(stream.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        try:
+            yield partial
+            with partial.open('rb') as stream:
+                os.fsync(stream.fileno())
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
     finally:
         os.close(claim)
+    _sync_folder(path.parent)
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder to fill; it becomes `path`, which must not exist, on success."""
-    refuse_existing(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
-    shutil.rmtree(partial, ignore_errors=True)  # what a killed run left
-    partial.mkdir()
-    try:
+    with folder_aside(path) as aside:
+        partial = aside / path.name
+        partial.mkdir()
         yield partial
         partial.replace(path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
-def _claim(partial: Path, path: Path) -> int:
-    """Make an empty file and lock it; the system unlocks it when this process ends, however."""
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """Yield an empty folder to make `path` in, which must not exist; it is removed at the end."""
+    refuse_existing(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = _beside(path)
+    claim = _claim(aside, path, aside.mkdir)
+    try:
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        os.close(claim)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
+
+
+def _claim(partial: Path, path: Path, make: Callable[[], object]) -> int:
+    """Make a file or folder that nobody else has, and lock it.
+
+    The system unlocks it when this process ends, however: what is there unlocked was left by a
+    killed run, or is a link to somewhere else, and goes.
+    """
     while True:
-        if partial.is_symlink():
-            partial.unlink()
-        claim = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(FileNotFoundError):  # renamed or removed before it was locked
-                if os.path.samestat(os.fstat(claim), partial.lstat()):
-                    os.truncate(claim, 0)  # what a killed run left
-                    return claim
-        except OSError as error:
-            os.close(claim)
-            if not isinstance(error, BlockingIOError):
-                raise
+            make()
+            is_made = True
+        except FileExistsError:
+            is_made = False
+        try:
+            claim = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            continue
+        except OSError:  # a link, or of another user
+            partial.unlink(missing_ok=True)
+            continue
+        is_locked = _lock(claim)
+        if is_locked and _is_still(partial, claim):
+            if is_made:
+                return claim
+            _remove(partial)
+        os.close(claim)
+        if not (is_locked or is_made):  # where it was made, somebody takes it for a rest
             raise FileExistsError(
                 errno.EEXIST, 'is being written by somebody else at this moment', str(path)
-            ) from error
-        os.close(claim)
+            )
+
+
+def _lock(claim: int) -> bool:
+    """Lock an open file, or tell that somebody else has; without locks everybody may go on."""
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that has none
+        return True
+    return True
+
+
+def _is_still(partial: Path, claim: int) -> bool:
+    """Tell whether an open file was neither renamed nor removed before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(claim), partial.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove(partial: Path) -> None:
+    if partial.is_dir():
+        shutil.rmtree(partial)
+    else:
+        partial.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -75,7 +75,8 @@ class Latencies:
     def keyframes(self, stamps_ns: Sequence[int]) -> list[tuple[float, float]]:
         """Return when the scan of each keyframe was sent, and how many ms later it was heard."""
         sent_s = [self.sent_s[stamp] for stamp in stamps_ns]
-        return [(sent_s[i], (at_s - sent_s[i]) * 1e3) for i, at_s in self._heard_s.items()]
+        heard = [(i, at_s) for i, at_s in list(self._heard_s.items()) if i < len(sent_s)]
+        return [(sent_s[i], (at_s - sent_s[i]) * 1e3) for i, at_s in heard]
 
     def _on_candidates(self, message: Float64MultiArray) -> None:
         # The first keyframes have nothing to match: they are counted, the others say their id.

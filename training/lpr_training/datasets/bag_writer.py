@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-import shutil
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, W
 from rosbags.typesys import Stores, get_typestore
 
 from lpr_ros.core.clock import NS_PER_S
-from lpr_ros.core.files import PARTIAL_SUFFIX, refuse_existing
+from lpr_ros.core.files import folder_aside
 from lpr_ros.core.geometry import quaternion_from_pose
 from lpr_ros.core.pointcloud2 import pack_cloud
 from lpr_training.datasets.records import RecordedScan
@@ -51,11 +50,7 @@ def write_bag(
     `clock` a /clock runs at 100 Hz. `compression` is none, message or file (zstd).
     """
     path = Path(path)
-    refuse_existing(path)
-    aside = path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
-    shutil.rmtree(aside, ignore_errors=True)  # what a killed run left
-    aside.mkdir(parents=True)
-    try:
+    with folder_aside(path) as aside:
         writer = Writer(
             aside / path.name,
             version=BAG_VERSION,
@@ -66,8 +61,6 @@ def write_bag(
         with writer:
             _write(writer, scans, topics, clock)
         (aside / path.name).replace(path)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _write(

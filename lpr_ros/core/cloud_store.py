@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 import logging
+from mmap import mmap
 import os
 from pathlib import Path
 import tempfile
@@ -19,7 +20,7 @@ STEP_M = 0.01
 LARGEST_CELL = 2**15 - 1
 BYTES_PER_POINT = 6
 OVERHEAD_BYTES = 256  # of the objects around one cloud, in memory or on disk
-BLOCK_POINTS = 699_000  # below the 4 MiB from which NumPy asks for huge pages
+BLOCK_POINTS = 700_000  # 4 MB
 RETRY_GROWTH = 1.1
 
 
@@ -118,10 +119,11 @@ class CloudStore:
         """Copy the cells of a cloud into a block shared by many.
 
         Each in memory of its own would pin the pages at both its ends, among the large buffers
-        of scans that come and go. A block is freed with its last cloud.
+        of scans that come and go. A block goes back to the system with its last cloud.
         """
         if len(cells) > len(self._block):
-            self._block = np.empty((max(BLOCK_POINTS, len(cells)), 3), dtype=np.int16)
+            room_bytes = BYTES_PER_POINT * max(BLOCK_POINTS, len(cells))
+            self._block = np.frombuffer(mmap(-1, room_bytes), np.int16).reshape(-1, 3)
         room, self._block = np.split(self._block, [len(cells)])
         room[:] = cells
         return room

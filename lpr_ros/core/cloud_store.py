@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 import logging
-from mmap import mmap
+from mmap import MAP_PRIVATE, mmap
 import os
 from pathlib import Path
 import tempfile
@@ -123,7 +123,7 @@ class CloudStore:
         """
         if len(cells) > len(self._block):
             room_bytes = BYTES_PER_POINT * max(BLOCK_POINTS, len(cells))
-            self._block = np.frombuffer(mmap(-1, room_bytes), np.int16).reshape(-1, 3)
+            self._block = np.frombuffer(mmap(-1, room_bytes, MAP_PRIVATE), np.int16).reshape(-1, 3)
         room, self._block = np.split(self._block, [len(cells)])
         room[:] = cells
         return room

@@ -2,6 +2,7 @@
 
 import errno
 import math
+from pathlib import Path
 import threading
 import time
 import weakref
@@ -14,7 +15,7 @@ from toy_keyframes import DIM, S, circle, describe, drive, empty
 
 from lpr_ros.core import cloud_store, coarse_index, descriptor_index
 from lpr_ros.core.calibration import Calibration
-from lpr_ros.core.cloud_store import CloudStore, pack
+from lpr_ros.core.cloud_store import CloudStore, PackedCloud, pack
 from lpr_ros.core.coarse_index import CoarseIndex
 from lpr_ros.core.database import PlaceDatabase
 from lpr_ros.core.database_config import DatabaseConfig
@@ -319,6 +320,18 @@ def test_clouds_share_blocks_that_are_freed_with_their_last_cloud(rng, monkeypat
     assert blocks[0]() is None
     for i, cloud in enumerate(clouds):
         assert np.array_equal(store[i].cells, cloud.cells)
+
+
+def test_clouds_take_the_memory_of_this_process_that_the_store_tells():
+    def own_bytes():
+        (line,) = [x for x in Path('/proc/self/status').read_text().splitlines()
+                   if x.startswith('RssAnon')]  # fmt: skip
+        return 1024 * int(line.split()[1])
+
+    store, before = CloudStore(memory_limit_bytes=0), own_bytes()
+    for _ in range(600):
+        store.append(PackedCloud(0.01, np.ones((17_500, 3), dtype=np.int16)))
+    assert own_bytes() - before == pytest.approx(store.memory_bytes, rel=0.15)
 
 
 def test_a_full_disk_keeps_clouds_in_memory(rng, monkeypatch, caplog):

@@ -121,6 +121,7 @@ def run(minutes: float, *, standing: bool = False) -> dict[str, Any]:
             **_memory_figures(memory),
             'cpu_share': busy,
             'ends': ends,
+            'memory': memory,
             'diagnostics': listener.status,
         }
 

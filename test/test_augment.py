@@ -170,16 +170,27 @@ def test_flip_shares_and_rotation_limit():
     assert np.abs(matrices[:, 0, 1]).max() <= np.sin(np.radians(5)) + 1e-6
 
 
-def test_a_stretched_world_is_the_same_from_every_pose(cloud, rng):
-    config = AugmentConfig(stretch=0.3)
+def test_a_stretched_world_is_the_same_from_every_pose_and_spot(cloud, rng):
+    config = AugmentConfig(stretch=0.3, move=4.0)
     world = augment.draw_stretch(config, rng)
     for heading, position in ((0.4, [3.0, -2.0, 0.5]), (-2.0, [-7.0, 1.0, 0.0])):
         T = np.eye(4)
         T[:3, :3], T[:3, 3] = augment.yaw_matrix(heading), position
         seen = (cloud - T[:3, 3]) @ T[:3, :3]  # the world's points in the frame of the sensor
-        stretched = augment.stretch(seen.astype(np.float32), world, T)
-        T[:3, 3] = world @ T[:3, 3]
+        (move,) = augment.draw_moves(config, 1, rng)
+        stretched = augment.see_from(seen.astype(np.float32), T, world, move)
+        T[:3, 3] = world @ T[:3, 3] + move
         np.testing.assert_allclose(stretched @ T[:3, :3].T + T[:3, 3], cloud @ world.T, atol=1e-4)
+
+
+def test_moves_go_every_way_up_to_their_limit_on_the_ground(rng):
+    moves = augment.draw_moves(AugmentConfig(move=4.0), 2000, rng)
+    length = np.linalg.norm(moves, axis=1)
+    assert 3.9 < length.max() <= 4.0
+    assert length.mean() == pytest.approx(2.0, abs=0.1)
+    np.testing.assert_allclose(moves.mean(axis=0), 0.0, atol=0.15)
+    np.testing.assert_array_equal(moves[:, 2], 0.0)
+    assert not augment.draw_moves(AugmentConfig(), 3, rng).any()
 
 
 def test_stretch_stays_within_its_share_and_leaves_heights():

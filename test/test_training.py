@@ -188,10 +188,10 @@ def test_held_out_places_that_nobody_revisits_are_refused(bev, tmp_path, capsys)
     assert 'no held-out place is revisited' in capsys.readouterr().err
 
 
-def trainer_of(oxford, *changes) -> Trainer:
-    config = config_of(OXFORD_YAML, (*TINY_OXFORD, *changes))
+def trainer_of(folder, *changes, yaml=OXFORD_YAML, tiny=TINY_OXFORD) -> Trainer:
+    config = config_of(yaml, (*tiny, *changes))
     torch.manual_seed(config.seed)
-    data = open_training_data(config.data, oxford)
+    data = open_training_data(config.data, folder)
     return Trainer(config, PlaceModel(config.model), data, device=torch.device('cpu'))
 
 
@@ -374,11 +374,33 @@ def test_a_batch_is_turned_and_mirrored_as_one(oxford):
            'augment.block_probability=0', 'augment.batch_yaw_deg=90')  # fmt: skip
     trainer = trainer_of(oxford, *off)
     seed = np.random.SeedSequence(3)
-    (chunk,) = trainer._prepare(np.array([4, 4]), seed)
+    (chunk,), _ = trainer._prepare(np.array([4, 4]), seed)
     first, second = chunk.sites.split(list(chunk.counts))
     assert torch.equal(first, second)
-    (other,) = trainer._prepare(np.array([4, 4]), np.random.SeedSequence(4))
+    (other,), _ = trainer._prepare(np.array([4, 4]), np.random.SeedSequence(4))
     assert not torch.equal(first, other.sites.split(list(other.counts))[0])
+
+
+def test_places_are_the_same_by_the_spots_they_are_seen_from(bev):
+    off = ('augment.height_scale=0', 'augment.height_cut=0', 'augment.yaw_deg=0',
+           'augment.shift=0', 'augment.jitter_sigma=0', 'augment.dropout=0',
+           'augment.block_probability=0', 'augment.sector_probability=0', 'augment.flip_x=0',
+           'model.input.align_yaw=false', 'augment.move=12')  # fmt: skip
+    trainer = trainer_of(bev, *off, yaml=BEV_YAML, tiny=TINY_BEV)
+    data = trainer._data
+    batch = np.array([7, 7, 8, 20])
+    (chunk,), view = trainer._prepare(batch, np.random.SeedSequence(3))
+    first, second = chunk.sites.split(list(chunk.counts))[:2]
+    centre = (first.double().mean(dim=0) - second.double().mean(dim=0)).numpy() * 0.8
+    heading = data.places[7].T_world_sensor[:3, :3]
+    moved = heading.T @ (view.moves[1] - view.moves[0])
+    assert np.linalg.norm(moved) > 2.0
+    np.testing.assert_allclose(centre, moved, atol=0.8)
+    spots = data.positions[batch] + view.moves[:, :2]
+    apart = torch.from_numpy(np.linalg.norm(spots[:, None] - spots, axis=2))
+    positives, negatives = trainer._masks(batch, view)
+    assert torch.equal(positives, (apart <= 10.0) & ~torch.eye(4, dtype=torch.bool))
+    assert torch.equal(negatives, apart > 20.0)
 
 
 def test_init_keeps_the_backbone_where_the_pooling_is_another(oxford, tmp_path, whole_run):
@@ -410,6 +432,7 @@ def test_resume_with_another_model_is_refused(oxford, whole_run, capsys):
         (OXFORD_YAML, ('model.input.step=[0.4,0.4,0.4]',), (), 'scaled to [-1, 1]'),
         (OXFORD_YAML, ('model.input.quantizer=points',), (), 'does not take input'),
         (OXFORD_YAML, ('augment.stretch=0.2',), (), 'augment.stretch 0.2 needs clouds in the'),
+        (OXFORD_YAML, ('augment.move=2.0',), (), "source 'oxford_baseline' is not so"),
         (OXFORD_YAML, ('model.input.align_yaw=true',), (), 'align_yaw True and above_ground_m 0'),
         (OXFORD_YAML, (), ('--resume',), 'nothing to resume'),
         (OXFORD_YAML, ('data.positive_m=0.01', 'epochs=1'), (), 'no batch can be made'),

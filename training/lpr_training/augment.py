@@ -54,6 +54,10 @@ class AugmentConfig(Config):
         0.0, 'stretch the world of a batch by up to 1 + this in one direction and squeeze it '
         'across: streets of other widths, crossings at other angles', low=0.0, high=1.0,
     )  # fmt: skip
+    move: float = option(
+        0.0, 'see each place from a spot up to this far away; which places are the same is then '
+        'said by the spots', unit='m', low=0.0,
+    )  # fmt: skip
     batch_yaw_deg: float = option(5.0, 'turn the whole batch', unit='deg', low=0.0, high=180.0)
     flip_x: float = option(0.25, 'chance that the batch is mirrored in x', low=0.0, high=0.5)
     flip_y: float = option(0.25, 'chance that the batch is mirrored in y', low=0.0, high=0.5)
@@ -105,12 +109,28 @@ def draw_stretch(config: AugmentConfig, rng: np.random.Generator) -> NDArray[np.
     return direction @ np.diag([along, across, 1.0]).astype(np.float32) @ direction.T
 
 
-def stretch(
-    points: Points, world: NDArray[np.float32], T_world_sensor: NDArray[np.float64]
+def draw_moves(config: AugmentConfig, count: int, rng: np.random.Generator) -> Points:
+    """Draw by how much each sensor of a batch is moved, (count, 3) in the frame of the world.
+
+    Every distance up to the limit is as likely: uniform over the disc most would be far.
+    """
+    angle = rng.uniform(-math.pi, math.pi, count)
+    direction = np.column_stack([np.cos(angle), np.sin(angle), np.zeros(count)])
+    return (direction * rng.uniform(0.0, config.move, (count, 1))).astype(np.float32)
+
+
+def see_from(
+    points: Points,
+    T_world_sensor: NDArray[np.float64],
+    world: NDArray[np.float32],
+    move: NDArray[np.float32],
 ) -> Points:
-    """Apply a map of the world to a cloud seen from one pose in it."""
+    """Return a cloud seen from one pose when the world is mapped and then the sensor moved.
+
+    What the sensor would see there and did not here is missing, as behind something in the way.
+    """
     heading = yaw_matrix(math.atan2(T_world_sensor[1, 0], T_world_sensor[0, 0]))
-    return points @ (heading.T @ world @ heading).T
+    return points @ (heading.T @ world @ heading).T - move @ heading
 
 
 def yaw_matrix(angle_rad: float) -> NDArray[np.float32]:

@@ -17,13 +17,19 @@ from lpr_ros.core.errors import CloudError, ConfigError, LprError
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantise import quantise
 from lpr_ros.core.sparse import CloudBatch, collate
-from lpr_training.augment import augment_cloud, draw_batch_matrix, draw_stretch, stretch
+from lpr_training.augment import (
+    augment_cloud,
+    draw_batch_matrix,
+    draw_moves,
+    draw_stretch,
+    see_from,
+)
 from lpr_training.cloud_input import in_reach, input_for
 from lpr_training.config import TrainConfig
 from lpr_training.datasets.base import UNIT_CUBE
 from lpr_training.losses import build_loss
 from lpr_training.mining import NegativeMiner
-from lpr_training.pairs import batch_masks
+from lpr_training.pairs import batch_masks, masks_by_distance
 from lpr_training.processes import ALONE, Processes
 from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
 from lpr_training.training_data import TrainingData, world_of
@@ -35,6 +41,15 @@ class TrainingError(LprError):
 
 class DivergenceError(TrainingError):
     """A loss or a gradient is not finite."""
+
+
+@dataclass(frozen=True)
+class BatchView:
+    """How a whole batch sees the world."""
+
+    turn: NDArray[np.float32]  # (3, 3), of every cloud
+    world: NDArray[np.float32]  # (3, 3), of the world before anything is seen
+    moves: NDArray[np.float32]  # (B, 3), of each sensor, in the frame of the world
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,11 @@ class Trainer:
             raise ConfigError(
                 f'augment.stretch {config.augment.stretch} needs clouds in the frame of the '
                 'sensor; these are scaled to [-1, 1], expected 0'
+            )
+        if config.augment.move > 0.0 and data.positions is None:
+            raise ConfigError(
+                f'augment.move {config.augment.move} needs places told apart by distance alone, '
+                f'in metres; source {config.data.source!r} is not so, expected 0'
             )
         self._processes = processes
         self._miner = NegativeMiner(config.mining, data, processes)
@@ -138,7 +158,7 @@ class Trainer:
     def _step(
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence
     ) -> tuple[float, dict[str, float]]:
-        chunks = self._prepare(batch, seed)
+        chunks, view = self._prepare(batch, seed)
         mine = self._processes.share(chunks)
         with torch.set_grad_enabled(not self.config.multistage):
             embeddings = [self._forward(chunk) for chunk in mine]
@@ -146,7 +166,7 @@ class Trainer:
         empty = torch.empty(0, self.model.out_dim, device=self.device)
         everyone = self._processes.gather(values, [len(c.counts) for c in chunks], empty)
         everyone.requires_grad_()
-        positives, negatives = self._masks(batch)
+        positives, negatives = self._masks(batch, view)
         loss, statistics = self._loss(everyone, positives, negatives)
         if not torch.isfinite(loss):
             raise DivergenceError(f'loss is {float(loss.detach())}')
@@ -173,48 +193,52 @@ class Trainer:
         ):
             return self.model(chunk)
 
+    def _draw_view(self, count: int, rng: np.random.Generator) -> BatchView:
+        augment = self.config.augment
+        turn, world = draw_batch_matrix(augment, rng), draw_stretch(augment, rng)
+        return BatchView(turn, world, draw_moves(augment, count, rng))
+
     def _prepare(
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence
-    ) -> list[CloudBatch]:
+    ) -> tuple[list[CloudBatch], BatchView]:
         """Augment, quantise and collate; only this process's chunks hold points."""
-        *seeds, turn_seed = seed.spawn(len(batch) + 1)
-        rng = np.random.default_rng(turn_seed)
-        turn = draw_batch_matrix(self.config.augment, rng)
-        world = draw_stretch(self.config.augment, rng)
+        *seeds, view_seed = seed.spawn(len(batch) + 1)
+        view = self._draw_view(len(batch), np.random.default_rng(view_seed))
         size = self.config.chunk_size
         chunks = []
         for number, start in enumerate(range(0, len(batch), size)):
-            indices = batch[start : start + size]
+            members = range(start, min(start + size, len(batch)))
             if not self._processes.owns(number):
-                chunks.append(CloudBatch(torch.empty(0, 3), (0,) * len(indices)))
+                chunks.append(CloudBatch(torch.empty(0, 3), (0,) * len(members)))
                 continue
             clouds = [
-                self._cloud(int(i), np.random.default_rng(s), turn, world)
-                for i, s in zip(indices, seeds[start : start + size], strict=True)
+                self._cloud(int(batch[m]), np.random.default_rng(seeds[m]), view, m)
+                for m in members
             ]
             chunks.append(collate(clouds).to(self.device))
-        return chunks
+        return chunks, view
 
     def _cloud(
-        self,
-        index: int,
-        rng: np.random.Generator,
-        turn: NDArray[np.float32],
-        world: NDArray[np.float32],
+        self, index: int, rng: np.random.Generator, view: BatchView, member: int
     ) -> NDArray[np.generic]:
-        place = self._data.places[index]
+        place, augment = self._data.places[index], self.config.augment
         points = place.points
-        if self.config.augment.stretch > 0:
-            points = stretch(points, world, place.T_world_sensor)
-        points = in_reach(points, self._input, self.config.augment.shift)
-        points = augment_cloud(points, self.config.augment, rng) @ turn.T
+        if augment.stretch > 0 or augment.move > 0:
+            points = see_from(points, place.T_world_sensor, view.world, view.moves[member])
+        points = in_reach(points, self._input, augment.shift)
+        points = augment_cloud(points, augment, rng) @ view.turn.T
         try:
             return quantise(points, self._input)
         except CloudError as error:
             raise TrainingError(f'{place.run}/{place.name}: {error}') from error
 
-    def _masks(self, batch: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        tuples = self._data.tuples
-        masks = batch_masks(batch, tuples.positives, tuples.non_negatives)
+    def _masks(self, batch: NDArray[np.int64], view: BatchView) -> tuple[Tensor, Tensor]:
+        if self.config.augment.move > 0:
+            spots = self._data.positions[batch] @ view.world[:2, :2].T + view.moves[:, :2]
+            data = self.config.data
+            masks = masks_by_distance(spots, data.positive_m, data.non_negative_m)
+        else:
+            tuples = self._data.tuples
+            masks = batch_masks(batch, tuples.positives, tuples.non_negatives)
         positives, negatives = (torch.from_numpy(mask).to(self.device) for mask in masks)
         return positives, negatives

@@ -31,6 +31,7 @@ class TrainingData:
     tuples: TrainingTuples
     held_out: HeldOut | None
     neighbours: list[NDArray[np.int64]] | None = None  # of each place: others, but near
+    positions: NDArray[np.float64] | None = None  # (N, 2) m, where distance alone makes tuples
 
 
 def open_training_data(config: DataConfig, root: Path) -> TrainingData:
@@ -55,7 +56,7 @@ def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     tuples = make_tuples(apart, config.positive_m, config.non_negative_m)
     chooses = _held_out(dataset, held_out, config.validation_gap)
     near = _neighbours(apart, tuples, config.neighbour_m) if config.neighbour_m else None
-    return TrainingData(places, tuples, chooses, near)
+    return TrainingData(places, tuples, chooses, near, apart)
 
 
 def _neighbours(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+import os
 from pathlib import Path
 import time
 import traceback
@@ -20,7 +21,8 @@ from lpr_ros.backends.selection import Backends
 from lpr_ros.cloud_messages import scan_from_message
 from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.errors import CheckpointError, ScanError
+from lpr_ros.core.errors import CheckpointError, ScanError, named
+from lpr_ros.core.files import user_path
 from lpr_ros.core.loop_closer import Verdict
 from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.pipeline import Pipeline, new_database
@@ -57,7 +59,6 @@ class Engine:
         self._publishers = 0  # of scans
         self._scan_numbers: dict[str, int] = {}  # of the last scan of each publisher
         torch.set_num_threads(config.threads)
-        self._extrinsic = Extrinsic(config, tf_lookup(node), self._log.warning)
         weights = weights_path(config.weights)
         self._describer = SafeDescriber(
             partial(_load_describer, weights),
@@ -66,8 +67,10 @@ class Engine:
             warn=self._log.warning,
         )
         self._map = MapKeeper(config, partial(self._warn, 'map'))
+        self._tf = tf_lookup(node)
         # First what may fail: an engine is made whole or not at all.
         try:
+            self._extrinsic = Extrinsic(config, self._tf, self._log.warning)
             is_known = config.load_map and self._map.is_there
             database = self._read_map() if is_known else new_database(config, self._describer)
             self._backends = Backends(node, config.backends, config.adapters, self.on_drop)
@@ -76,6 +79,7 @@ class Engine:
             self._begin(database)
         except BaseException:  # whatever it was: the next try in this process needs the map
             self._map.release()
+            self._close_tf()
             raise
         self._log.info(
             f'ready: {weights} on {self._describer.device}, '
@@ -151,6 +155,7 @@ class Engine:
         self.unsubscribe()
         self._end(keep=True)
         self._backends.close()
+        self._close_tf()
 
     def on_sighting(self, sighting: Sighting) -> None:
         """Publish a keyframe (first worker)."""
@@ -179,15 +184,22 @@ class Engine:
         if self._is_ending():
             return  # what the worker was using is gone
         self._statistics.count('faults')
-        self._statistics.fail('fault', f'{type(error).__name__}: {error}')
-        self._log.error(''.join(traceback.format_exception(error)))
+        self._statistics.fail('fault', named(error))
+        if self._is_due('fault'):
+            self._log.error(''.join(traceback.format_exception(error)))
 
     def _warn(self, kind: str, text: str) -> None:
         """Log a warning, of each kind only now and then."""
-        now_s = time.monotonic()
-        if now_s - self._warned_s.get(kind, -WARN_EVERY_S) >= WARN_EVERY_S:
-            self._warned_s[kind] = now_s
+        if self._is_due(kind):
             self._log.warning(text)
+
+    def _is_due(self, kind: str) -> bool:
+        """Tell whether it is long enough ago that something of this kind was logged."""
+        now_s = time.monotonic()
+        is_due = now_s - self._warned_s.get(kind, -WARN_EVERY_S) >= WARN_EVERY_S
+        if is_due:
+            self._warned_s[kind] = now_s
+        return is_due
 
     def _begin(self, database: PlaceDatabase) -> None:
         """Start on these places."""
@@ -205,7 +217,12 @@ class Engine:
         self._detector = Detector(
             pipeline, self._read, self, self._statistics, c.waiting_keyframes
         )
+        self._detector.reconfigure(self._config)  # settings changed while it was being made
         self._outputs.publish_path()
+
+    def _close_tf(self) -> None:
+        if self._tf is not None:
+            self._tf.close()
 
     def _is_ending(self) -> bool:
         """Tell whether the workers are being stopped, by us or by a signal."""
@@ -280,8 +297,8 @@ def weights_path(name: str) -> Path:
     """Return the file of the weights: a path, the name of shipped ones, or the default ones."""
     if not name:
         return default_weights()
-    path = Path(name).expanduser()
-    found = path if path.is_file() else find_resource('weights', f'{name}.safetensors')
+    path = user_path(name, 'weights')
+    found = path if os.path.isfile(path) else find_resource('weights', f'{name}.safetensors')
     if found is None:
         raise CheckpointError(f'weights {name!r}: neither a file nor the name of shipped weights')
     return found

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 import time
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
+from rclpy.time import Time
 
 from lpr_ros.core.errors import BackendError, ScanError
 from lpr_ros.core.geometry import pose_from_quaternion
@@ -60,24 +62,32 @@ class Extrinsic:
         return body == sensor or now_s - asked_s >= TF_WAIT_S
 
 
-def tf_lookup(node: Node) -> Lookup | None:
+class TfLookup:
+    """T_body_sensor by tf, which is listened to until `close`."""
+
+    def __init__(self, tf2_ros: ModuleType, node: Node):
+        self._buffer = tf2_ros.Buffer()
+        self._listener = tf2_ros.TransformListener(self._buffer, node)
+        self._not_known = tf2_ros.TransformException
+
+    def __call__(self, body: str, sensor: str) -> NDArray[np.float64] | None:
+        """Return where the sensor is, or None while tf does not tell."""
+        try:
+            found = self._buffer.lookup_transform(body, sensor, Time()).transform
+        except self._not_known:
+            return None
+        p, q = found.translation, found.rotation
+        return pose_from_quaternion([p.x, p.y, p.z], [q.x, q.y, q.z, q.w])
+
+    def close(self) -> None:
+        """Take the subscriptions off the node, which would keep them for good."""
+        self._listener.unregister()
+
+
+def tf_lookup(node: Node) -> TfLookup | None:
     """Return a way to ask tf, or None where tf2_ros is not installed."""
     try:
         import tf2_ros  # not on the package index: only in a ROS installation
     except ImportError:
         return None
-    from rclpy.time import Time
-
-    buffer = tf2_ros.Buffer()
-    listener = tf2_ros.TransformListener(buffer, node)
-
-    def lookup(body: str, sensor: str) -> NDArray[np.float64] | None:
-        assert listener is not None  # it fills the buffer as long as it lives
-        try:
-            found = buffer.lookup_transform(body, sensor, Time()).transform
-        except tf2_ros.TransformException:
-            return None
-        p, q = found.translation, found.rotation
-        return pose_from_quaternion([p.x, p.y, p.z], [q.x, q.y, q.z, q.w])
-
-    return lookup
+    return TfLookup(tf2_ros, node)

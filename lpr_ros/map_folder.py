@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from lpr_ros.core.errors import ConfigError, MapError
+from lpr_ros.core.files import user_path
 from lpr_ros.core.map_file import MAGIC
 
 
@@ -14,17 +15,18 @@ class MapFolder:
     """The folder of the map given at start, or that of ROS; nothing in it but maps is replaced."""
 
     def __init__(self, map_path: str):
-        self._folder = Path(os.environ.get('ROS_HOME', '~/.ros')).expanduser().resolve()
         if map_path:
-            self._folder = Path(map_path).expanduser().resolve().parent
+            self._folder = user_path(map_path, 'map_path').parent
             if not os.path.isdir(self._folder):  # better told now than after the drive
                 raise MapError(f'map_path {map_path}: expected a folder that is there')
+        else:
+            self._folder = user_path(os.environ.get('ROS_HOME', '~/.ros'), 'ROS_HOME')
 
     def file(self, map_path: str) -> Path:
         """Return the file of a map; ConfigError where it would be outside."""
         if not map_path:
             raise MapError('the parameter map_path is empty, expected the file of the map')
-        path = Path(map_path).expanduser().resolve()
+        path = user_path(map_path, 'map_path')
         if not path.is_relative_to(self._folder):
             raise ConfigError(
                 f'map_path: {path} is outside {self._folder}, expected a file in it: the folder '

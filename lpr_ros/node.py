@@ -15,7 +15,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
 
-from lpr_ros.core.errors import LprError
+from lpr_ros.core.errors import LprError, named
 from lpr_ros.diagnostics import Diagnostics
 from lpr_ros.engine import Engine
 from lpr_ros.node_config import NodeConfig
@@ -65,8 +65,8 @@ class LprNode(LifecycleNode):
             try:
                 config = self._settings.read()
                 self._engine = Engine(self, config, self._statistics)
-            except LprError as error:
-                self.get_logger().error(f'cannot be configured: {error}')
+            except Exception as error:  # of others rclpy says nothing
+                self.get_logger().error(f'cannot be configured: {named(error)}')
                 return FAILURE
             self._settings.watch(self._engine.reconfigure)
             self._state = 'inactive'
@@ -122,8 +122,8 @@ class LprNode(LifecycleNode):
                     response.message = getattr(self._engine, name)()
                     response.success = True
                     self.get_logger().info(response.message)
-                except LprError as error:
-                    response.message = str(error)
+                except Exception as error:  # one that gets out ends the node
+                    response.message = named(error)
                     response.success = False
                     self.get_logger().error(response.message)
             return response

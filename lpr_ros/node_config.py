@@ -98,6 +98,10 @@ class NodeConfig(PipelineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not any(self.extrinsic[3:]):
+            raise ConfigError(
+                f'extrinsic: {list(self.extrinsic)}, expected x y z and a quaternion, not all 0'
+            )
         if not self.use_odometry and self.keyframes.interval_s == 0.0:
             raise ConfigError(
                 'use_odometry is false and keyframes.interval_s is 0: expected an interval above '

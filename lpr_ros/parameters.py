@@ -20,7 +20,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from lpr_ros.core.config import Config, check_value, override, refuse_fixed
-from lpr_ros.core.errors import ConfigError
+from lpr_ros.core.errors import ConfigError, named
 from lpr_ros.core.markdown import markdown_table
 
 T = TypeVar('T', bound=Config)
@@ -170,8 +170,8 @@ class ConfigParameters(Generic[T]):
             changed = self._build(changes)
             refuse_fixed(self.read(), changed)
             self._on_change(changed)
-        except ConfigError as error:
-            return SetParametersResult(successful=False, reason=str(error))
+        except Exception as error:  # one that gets out ends the node
+            return SetParametersResult(successful=False, reason=named(error))
         return SetParametersResult(successful=True)
 
 

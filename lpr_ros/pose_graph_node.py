@@ -9,7 +9,6 @@ Services: ~/save_g2o, and ~/optimise, which weighs every loop once more and drop
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 import math
-from pathlib import Path as FilePath
 import sys
 
 from geometry_msgs.msg import PoseStamped, TransformStamped
@@ -22,7 +21,8 @@ from std_srvs.srv import Trigger
 from lpr_ros.core.back_end import BackEndConfig
 from lpr_ros.core.clock import CLOCK_JUMP_NS
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import BackendError
+from lpr_ros.core.errors import BackendError, ConfigError, LprError
+from lpr_ros.core.files import user_path
 from lpr_ros.core.g2o import write_g2o
 from lpr_ros.core.pointcloud2 import stamp_ns
 from lpr_ros.graph_feed import GraphFeed
@@ -137,19 +137,19 @@ class PoseGraphNode(Node):
         return path
 
     def _on_save(self, request: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
-        back_end, path = self._feed.back_end, FilePath(self._config.g2o_path).expanduser()
+        back_end = self._feed.back_end
         back_end.settle()
-        if path.suffix != '.g2o' or not path.parent.is_dir():
-            answer.message = f'{path}: expected a file .g2o in a folder that is there'
-            return answer
         try:
+            path = user_path(self._config.g2o_path, 'g2o_path')
+            if path.suffix != '.g2o' or not path.parent.is_dir():
+                raise ConfigError(f'{path}: expected a file .g2o in a folder that is there')
             write_g2o(path, back_end.poses, back_end.graph.edges)
-        except OSError as error:
-            answer.message = f'{path}: cannot be written: {error}'
+        except (LprError, OSError) as error:
+            answer.message = f'the graph is not saved: {error}'
             return answer
         answer.success = True
         loops = sum(edge.is_loop for edge in back_end.graph.edges)
-        answer.message = f'{path.absolute()}: {len(back_end.poses)} keyframes, {loops} loops'
+        answer.message = f'{path}: {len(back_end.poses)} keyframes, {loops} loops'
         return answer
 
     def _on_optimise(

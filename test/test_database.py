@@ -293,7 +293,7 @@ def test_clouds_above_the_limit_lie_on_disk_and_are_the_same(rng, tmp_path):
     store = CloudStore(memory_limit_bytes=1000, folder=tmp_path)
     clouds = [pack(rng.uniform(-90, 90, (n, 3)).astype(np.float32), 0.0, 99) for n in range(60)]
     for cloud in clouds:
-        store.append(cloud)
+        store.append(store.take(cloud))
     assert sum(c.cells.nbytes for c in clouds) == store.disk_bytes + store._cells_bytes
     assert store._cells_bytes <= 1000
     assert list(tmp_path.iterdir()) == []  # nameless: nothing to leave behind
@@ -312,11 +312,11 @@ def test_clouds_share_blocks_that_are_freed_with_their_last_cloud(rng, monkeypat
               for n in (40, 40, 40, 250, 0, 30)]  # fmt: skip
     blocks = []
     for cloud in clouds[:3]:
-        store.append(cloud)
+        store.append(store.take(cloud))
         blocks.append(weakref.ref(store._clouds[-1].cells.base))
     assert blocks[0]() is blocks[1]() is not blocks[2]()
     for cloud in clouds[3:]:
-        store.append(cloud)
+        store.append(store.take(cloud))
     assert blocks[0]() is None
     for i, cloud in enumerate(clouds):
         assert np.array_equal(store[i].cells, cloud.cells)
@@ -330,7 +330,7 @@ def test_clouds_take_the_memory_of_this_process_that_the_store_tells():
 
     store, before = CloudStore(memory_limit_bytes=0), own_bytes()
     for _ in range(600):
-        store.append(PackedCloud(0.01, np.ones((17_500, 3), dtype=np.int16)))
+        store.append(store.take(PackedCloud(0.01, np.ones((17_500, 3), dtype=np.int16))))
     assert own_bytes() - before == pytest.approx(store.memory_bytes, rel=0.15)
 
 
@@ -342,9 +342,48 @@ def test_a_full_disk_keeps_clouds_in_memory(rng, monkeypatch, caplog):
     store = CloudStore(memory_limit_bytes=100)
     cloud = pack(rng.uniform(-90, 90, (30, 3)).astype(np.float32), 0.0, 99)
     for _ in range(50):
-        store.append(cloud)
+        store.append(store.take(cloud))
     assert all(np.array_equal(store[i].cells, cloud.cells) for i in range(50))
     assert 0 < caplog.text.count('stay in memory') < 40
+
+
+def test_a_keyframe_there_is_no_memory_for_is_left_out_whole(rng, monkeypatch):
+    def no_memory(*args):
+        raise OSError(errno.ENOMEM, 'Cannot allocate memory')
+
+    database = empty()
+    drive(database, circle(5), rng, session='a')
+    with monkeypatch.context() as patch:
+        patch.setattr(cloud_store, 'BLOCK_POINTS', 1)
+        patch.setattr(database._clouds, '_block', np.empty((0, 3), np.int16))
+        patch.setattr(cloud_store, 'mmap', no_memory)
+        with pytest.raises(OSError, match='memory'):
+            drive(database, circle(1), rng, session='b')
+    assert len(database) == 5
+    drive(database, circle(3), rng, session='c')
+    assert [database.place(i).session for i in range(8)] == [*'aaaaaccc']
+
+
+def test_what_an_error_left_incomplete_takes_no_more_and_is_saved_whole(
+    rng, monkeypatch, tmp_path
+):
+    """Or every later keyframe would have the pose of the one before it."""
+    def no_memory(rows):
+        raise MemoryError
+
+    database = empty()
+    drive(database, circle(5), rng, session='a')
+    with monkeypatch.context() as patch:
+        patch.setattr(database._index, 'extend', no_memory)
+        with pytest.raises(MemoryError):
+            drive(database, circle(1), rng, session='b')
+    with pytest.raises(DatabaseError, match='6 places and 6 clouds, expected 5'):
+        drive(database, circle(1), rng, session='c')
+    database.save(tmp_path / 'a.map')
+    again = PlaceDatabase.load(tmp_path / 'a.map', database.config, fingerprint='checkpoint')
+    assert len(again) == 5
+    drive(again, circle(1), rng, session='c')
+    assert again.place(5).session == 'c'
 
 
 @pytest.mark.parametrize('reach_m', [0.5, 100.0, 327.0, 5000.0])

@@ -3,12 +3,14 @@
 import errno
 import fcntl
 import os
+from pathlib import Path
+import stat
 import threading
 
 import pytest
 
-from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file, whole_folder
+from lpr_ros.core.errors import ConfigError, DatasetError
+from lpr_ros.core.files import user_path, whole_file, whole_folder
 
 
 def test_a_second_writer_is_refused_and_the_first_one_ends_whole(tmp_path):
@@ -116,3 +118,44 @@ def test_a_block_that_fails_leaves_the_file_that_was_there(tmp_path):
         fail()
     assert path.read_text() == 'before'
     assert os.listdir(tmp_path) == ['a.json']
+
+
+def test_a_disk_that_was_read_only_for_a_while_is_written_again(tmp_path, monkeypatch):
+    """After a kill in the middle of a save, which leaves something to remove."""
+    def read_only(path, missing_ok=False):
+        raise OSError(errno.EROFS, 'Read-only file system', str(path))
+
+    (tmp_path / '.a.json.partial').write_text('a rest')
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, 'unlink', read_only)
+        for _ in range(2):
+            with pytest.raises(OSError, match='Read-only'), whole_file(tmp_path / 'a.json'):
+                pytest.fail('a read-only disk')
+    with whole_file(tmp_path / 'a.json') as partial:
+        partial.write_text('mine')
+    assert (tmp_path / 'a.json').read_text() == 'mine'
+
+
+def fail_on_folders(descriptor, real=os.fsync):
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EIO, 'Input/output error')
+    real(descriptor)
+
+
+def test_a_folder_that_cannot_be_synced_is_a_warning_as_the_file_is_there(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(os, 'fsync', fail_on_folders)
+    with whole_file(tmp_path / 'a.json') as partial:
+        partial.write_text('mine')
+    assert (tmp_path / 'a.json').read_text() == 'mine'
+    assert 'power cut' in caplog.text
+
+
+def test_a_path_that_cannot_be_is_refused_with_its_setting(tmp_path):
+    (tmp_path / 'a').symlink_to(tmp_path / 'b')
+    (tmp_path / 'b').symlink_to(tmp_path / 'a')
+    for text in ('~nosuchuser/x.map', 'x\0y', str(tmp_path / 'a' / 'x.map')):
+        with pytest.raises(ConfigError, match=r"map_path '.*expected a path"):
+            user_path(text, 'map_path')
+    assert user_path('~/x.map', 'map_path') == (Path.home() / 'x.map').resolve()

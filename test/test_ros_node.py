@@ -1,5 +1,6 @@
 """lpr_node as a robot meets it: a process of its own, real messages, things that go wrong."""
 
+import math
 import signal
 
 from builtin_interfaces.msg import Time
@@ -226,12 +227,15 @@ def test_settings_change_with_the_next_scan(rig):
         ('device', 'cuda', 'cannot be changed'),
         ('weights', 'other', 'cannot be changed'),
         ('support.min_support', 5, 'more than window'),
+        ('map_path', '~nosuchuser/places.map', 'expected a path'),
+        ('database.exclude_s', math.inf, 'expected a finite number'),
     ],
 )
 def test_settings_that_cannot_be_are_refused(rig, name, value, reason):
     done, said = rig.set(name, value)
     assert not done
     assert reason in said
+    assert rig.status()['state'] == 'active'  # it is still there
 
 
 def test_map_is_saved_and_loaded_and_a_new_session_finds_itself_in_it(rig):
@@ -325,6 +329,18 @@ def test_lifecycle_with_simulated_time_from_configure_to_the_end(ros):
     rig.process.interrupt(signal.SIGTERM)
     assert rig.process.wait() == 0
     assert 'Traceback' not in rig.process.output
+
+
+@pytest.mark.parametrize(('name', 'value', 'reason'), [
+    ('map_path', '~nosuchuser/places.map', "map_path '~nosuchuser/places.map': expected a path"),
+    ('weights', 'w' * 300, 'File name too long'),
+    ('extrinsic', [0.0] * 7, 'expected x y z and a quaternion'),
+])  # fmt: skip
+def test_a_node_that_cannot_start_says_why(ros, name, value, reason):
+    process = start_node(ros, {name: value, 'autostart': True})
+    assert process.wait() == 1
+    assert reason in process.output
+    assert 'Traceback' not in process.output
 
 
 def test_interrupt_while_it_starts(ros):

@@ -3,9 +3,12 @@
 from dataclasses import replace
 import os
 import signal
+import sys
 import threading
+from types import SimpleNamespace
 
 from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import TransformStamped
 import numpy as np
 import pytest
 from ros_processes import wait_until
@@ -16,7 +19,7 @@ from lpr_ros import engine
 from lpr_ros.cloud_messages import cloud_message
 from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.config import override
-from lpr_ros.core.errors import BackendError, ScanError, VerificationError
+from lpr_ros.core.errors import BackendError, MapError, ScanError, VerificationError
 from lpr_ros.core.geometry import Trajectory
 from lpr_ros.core.loop_closer import LoopCloser
 from lpr_ros.core.model.describer import Describer
@@ -30,7 +33,7 @@ from lpr_ros.extrinsic import Extrinsic
 from lpr_ros.inbox import Inbox
 from lpr_ros.node_config import NodeConfig
 from lpr_ros.odometry_buffer import OdometryBuffer
-from lpr_ros.pose_messages import odometry_message
+from lpr_ros.pose_messages import odometry_message, transform_message
 from lpr_ros.safe_describer import SafeDescriber
 from lpr_ros.statistics import Statistics
 
@@ -420,10 +423,34 @@ def test_a_map_that_is_not_saved_is_told_before_what_was_dropped():
     assert said == (WARN, 'the map is not saved: the disk is full')
 
 
+class FakeBuffer:
+    """Of tf2_ros, which is not on the package index: transforms by the frame of the sensor."""
+
+    def __init__(self, mounts):
+        self._mounts = mounts
+
+    def lookup_transform(self, body, sensor, time):
+        return TransformStamped(transform=transform_message(self._mounts[sensor]))
+
+
+class FakeListener:
+    """Of tf2_ros: the node keeps what it subscribes to until it is unregistered."""
+
+    listening = 0
+
+    def __init__(self, buffer, node):
+        FakeListener.listening += 1
+
+    def unregister(self):
+        FakeListener.listening -= 1
+
+
 def test_every_keyframe_goes_with_the_mount_of_the_lidar_that_saw_it(ros, monkeypatch):
     """Two LiDARs in turn, as tf knows them."""
     mounts = {'left': pose(1.0), 'right': pose(-1.0)}
-    monkeypatch.setattr(engine, 'tf_lookup', lambda node: lambda body, sensor: mounts[sensor])
+    tf = SimpleNamespace(Buffer=lambda: FakeBuffer(mounts), TransformListener=FakeListener,
+                         TransformException=KeyError)  # fmt: skip
+    monkeypatch.setitem(sys.modules, 'tf2_ros', tf)
     settings = {'weights': str(write_weights(ros.folder / 'weights.safetensors'))}
     running = engine.Engine(ros.node(), override(NodeConfig(), settings), Statistics())
     try:
@@ -437,5 +464,11 @@ def test_every_keyframe_goes_with_the_mount_of_the_lidar_that_saw_it(ros, monkey
             assert np.array_equal(running._mounts[number], mounts[lidar])
             place = running._detector.pipeline.database.place(number)
             np.testing.assert_allclose(place.T_odom_sensor, sent.T_odom_sensor, atol=1e-9)
+        assert FakeListener.listening == 1
     finally:
         running.close()
+    assert FakeListener.listening == 0
+    config = override(NodeConfig(), settings | {'load_map': True, 'map_path': __file__})
+    with pytest.raises(MapError):
+        engine.Engine(ros.node(), config, Statistics())
+    assert FakeListener.listening == 0

@@ -80,9 +80,13 @@ class CloudStore:
         """Bytes in memory, without those on disk; the ends of two blocks may be more."""
         return self._cells_bytes + OVERHEAD_BYTES * len(self)
 
+    def take(self, cloud: PackedCloud) -> PackedCloud:
+        """Copy a cloud into memory of the store, to be appended; OSError where there is none."""
+        return PackedCloud(cloud.step_m, self._beside_others(cloud.cells))
+
     def append(self, cloud: PackedCloud) -> None:
-        """Add a cloud; above the limit, move the oldest in memory to disk."""
-        self._clouds.append(PackedCloud(cloud.step_m, self._beside_others(cloud.cells)))
+        """Add a cloud that was taken; above the limit, move the oldest in memory to disk."""
+        self._clouds.append(cloud)
         self._cells_bytes += cloud.cells.nbytes
         try:
             while self._limit and self._cells_bytes > self._limit:

@@ -204,8 +204,13 @@ class PlaceDatabase:
         self._clouds.close()
 
     def _extend(self, batch: Batch, sessions: list[str]) -> None:
-        self._places.extend(batch.places, sessions)  # first: it may refuse
-        for cloud in batch.clouds:
+        if not len(self._places) == len(self._clouds) == len(self):
+            raise DatabaseError(  # saved and loaded it is whole, as what is counted is
+                f'{len(self._places)} places and {len(self._clouds)} clouds, expected {len(self)}'
+            )
+        clouds = [self._clouds.take(cloud) for cloud in batch.clouds]  # first: it may fail
+        self._places.extend(batch.places, sessions)
+        for cloud in clouds:
             self._clouds.append(cloud)
         self._index.extend(batch.descriptors)
 

@@ -24,6 +24,11 @@ def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def named(error: BaseException) -> str:
+    """Return what an error says; of one that is not ours, also what it is called."""
+    return str(error) if isinstance(error, LprError) else f'{type(error).__name__}: {error}'
+
+
 class LprError(Exception):
     """Base of every error this package raises on purpose."""
 

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 import errno
 import fcntl
+import logging
 import os
 from pathlib import Path
 import shutil
 
-from lpr_ros.core.errors import DatasetError, LprError, reason
+from lpr_ros.core.errors import ConfigError, DatasetError, LprError, reason
+
+logger = logging.getLogger(__name__)
 
 PARTIAL_SUFFIX = '.partial'
 
@@ -106,11 +109,15 @@ def _claim(partial: Path, path: Path, make: Callable[[], object]) -> int:
         except OSError:  # a link, or of another user
             partial.unlink(missing_ok=True)
             continue
-        is_locked = _lock(claim)
-        if is_locked and _is_still(partial, claim):
-            if is_made:
-                return claim
-            _remove(partial)
+        try:
+            is_locked = _lock(claim)
+            if is_locked and _is_still(partial, claim):
+                if is_made:
+                    return claim
+                _remove(partial)
+        except BaseException:  # a disk that is read-only now: kept, the lock would stay for good
+            os.close(claim)
+            raise
         os.close(claim)
         if not (is_locked or is_made):  # where it was made, somebody takes it for a rest
             raise FileExistsError(
@@ -145,9 +152,23 @@ def _remove(partial: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename last: after a power cut the folder names the new file."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Make a rename last: after a power cut the folder names the new file.
+
+    Where that cannot be had the file is there all the same, and whoever wrote it must know so.
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        logger.warning('%s: a power cut now may undo what was written: %s', folder, error)
+
+
+def user_path(text: str, name: str) -> Path:
+    """Return the path of a setting, `~` and links followed; ConfigError where that fails."""
+    try:
+        return Path(text).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # no such user, links in a circle, NUL
+        raise ConfigError(f'{name} {text!r}: expected a path: {reason(error)}') from error

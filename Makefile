@@ -59,7 +59,10 @@ test: lint
 
 # Not part of `make test`: tracing makes it slower by half. What numba compiles is not traced.
 coverage: $(STAMP)
-	$(BIN)/python -m pytest --cov=lpr_ros --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ROS_TESTS:%=--ignore=%) \
+		--cov=lpr_ros --cov-report=
+	$(BIN)/python -m pytest $(ROS_TESTS) \
+		--cov=lpr_ros --cov-append --cov-report=term-missing:skip-covered
 
 sbom: $(STAMP)
 	$(BIN)/python .ci/sbom.py build/sbom.json

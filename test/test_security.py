@@ -23,8 +23,7 @@ FORBIDDEN = {
     'yaml.full_load', 'yaml.load_all', 'torch.jit.load', 'torch.hub.load',
 }  # fmt: skip
 # Allowed only with this argument.
-REQUIRED = {'torch.load': ('weights_only', True), 'np.load': ('allow_pickle', False),
-            'numpy.load': ('allow_pickle', False)}  # fmt: skip
+REQUIRED = {'torch.load': ('weights_only', True), 'numpy.load': ('allow_pickle', False)}
 NETWORK = {'urllib', 'http', 'requests', 'socket', 'socketserver', 'ftplib', 'smtplib', 'aiohttp'}
 
 
@@ -38,13 +37,29 @@ def dotted(node: ast.expr) -> str:
     return ''
 
 
+def imported(nodes: list[ast.AST]) -> dict[str, str]:
+    """Return what the names that a module imports stand for: `np` for `numpy`."""
+    names = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {
+                alias.asname or alias.name: f'{node.module}.{alias.name}' for alias in node.names
+            }
+    return names
+
+
 def problems_of(source: str) -> list[str]:
     """List the calls of a module that could run what they read."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    names = imported(nodes)
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
-        name = dotted(node.func)
+        first, dot, rest = dotted(node.func).partition('.')
+        name = f'{names.get(first, first)}{dot}{rest}'
         values = {k.arg: getattr(k.value, 'value', None) for k in node.keywords}
         if name in FORBIDDEN:
             found.append(f'line {node.lineno}: {name}')
@@ -62,7 +77,9 @@ def test_no_call_runs_what_it_reads(path):
 
 @pytest.mark.parametrize('source', [
     'pickle.load(f)', 'torch.load(p)', 'torch.load(p, weights_only=False)', 'yaml.load(t)',
-    'np.load(p)', 'np.load(p, allow_pickle=True)', 'eval(text)', 'subprocess.run(x, shell=True)',
+    'import numpy as np; np.load(p)', 'numpy.load(p, allow_pickle=True)', 'eval(text)',
+    'subprocess.run(x, shell=True)', 'from pickle import loads; loads(x)',
+    'from pickle import load as read; read(x)', 'import pickle as p; p.load(f)',
 ])  # fmt: skip
 def test_the_scan_sees_each_of_them(source):
     assert len(problems_of(source)) == 1

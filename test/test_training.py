@@ -219,9 +219,10 @@ def test_gradient_in_stages_is_that_of_plain_backpropagation(oxford, loss, multi
     rng = np.random.default_rng([plain.config.seed, 0])
     batch = engine.plan_epoch(plain._positives, plain.config.batch_size, rng)[0]
     seed = np.random.SeedSequence([plain.config.seed, 0, 0])
-    embeddings = torch.cat([plain.model(chunk) for chunk in plain._prepare(batch, seed)])
+    chunks, view = plain._prepare(batch, seed)
+    embeddings = torch.cat([plain.model(chunk) for chunk in chunks])
     assert len(embeddings) > plain.config.chunk_size
-    build_loss(plain.config.loss)(embeddings, *plain._masks(batch))[0].backward()
+    build_loss(plain.config.loss)(embeddings, *plain._masks(batch, view))[0].backward()
     parameters = plain.model.named_parameters()
     assert_gradients_close(staged, {n: p.grad for n, p in parameters if p.grad is not None})
 
@@ -274,8 +275,8 @@ def test_mixed_precision_leaves_the_descriptor_exact(oxford):
     step = next(iter(trainer.run_epoch(0)))
     assert np.isfinite(step.loss)
     with torch.autocast('cpu', torch.bfloat16):
-        batch = trainer._prepare(np.arange(4), np.random.SeedSequence(0))[0]
-        assert trainer.model(batch).dtype == torch.float32
+        (chunk,), _ = trainer._prepare(np.arange(4), np.random.SeedSequence(0))
+        assert trainer.model(chunk).dtype == torch.float32
 
 
 class BreaksAt:

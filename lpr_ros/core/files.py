@@ -46,7 +46,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     One writer at a time: with two, the first to end would rename what the other has half written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _beside(path)
+    partial = beside(path)
     claim = _claim(partial, path, lambda: partial.touch(exist_ok=False))
     try:
         try:
@@ -77,7 +77,7 @@ def folder_aside(path: Path) -> Iterator[Path]:
     """Yield an empty folder to make `path` in, which must not exist; it is removed at the end."""
     refuse_existing(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = _beside(path)
+    aside = beside(path)
     claim = _claim(aside, path, aside.mkdir)
     try:
         yield aside
@@ -86,7 +86,8 @@ def folder_aside(path: Path) -> Iterator[Path]:
         os.close(claim)
 
 
-def _beside(path: Path) -> Path:
+def beside(path: Path) -> Path:
+    """Return where a file or folder is made until it is whole."""
     return path.with_name(f'.{path.name}{PARTIAL_SUFFIX}')
 
 

@@ -233,12 +233,11 @@ class Trainer:
             raise TrainingError(f'{place.run}/{place.name}: {error}') from error
 
     def _masks(self, batch: NDArray[np.int64], view: BatchView) -> tuple[Tensor, Tensor]:
-        if self.config.augment.move > 0:
-            spots = self._data.positions[batch] @ view.world[:2, :2].T + view.moves[:, :2]
-            data = self.config.data
-            masks = masks_by_distance(spots, data.positive_m, data.non_negative_m)
-        else:
-            tuples = self._data.tuples
+        tuples, positions, data = self._data.tuples, self._data.positions, self.config.data
+        if positions is None:
             masks = batch_masks(batch, tuples.positives, tuples.non_negatives)
+        else:
+            spots = positions[batch] @ view.world[:2, :2].T + view.moves[:, :2]
+            masks = masks_by_distance(spots, data.positive_m, data.non_negative_m)
         positives, negatives = (torch.from_numpy(mask).to(self.device) for mask in masks)
         return positives, negatives

@@ -6,6 +6,8 @@ from pathlib import Path
 import resource
 import subprocess
 
+from lpr_ros.core.files import beside
+
 SIZE_MB = 64
 TINY_BYTES = 4096
 
@@ -44,7 +46,11 @@ class SmallDisk:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
     def set_writable(self, writable: bool) -> None:
-        """Let the process write, or only read."""
+        """Let the process write, or only read: also what a killed save left, which must go."""
+        if not writable:
+            for path in self.folder.glob('*.map'):
+                with suppress(FileExistsError):  # one under way
+                    beside(path).touch(exist_ok=False)
         if self.is_mounted:
             _mount(self.folder, f'remount,{"rw" if writable else "ro"}')
         else:

@@ -215,7 +215,7 @@ def check_value(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
             raise ConfigError(f'{where}: {shown(scalar)} is not one of {known}')
         if isinstance(scalar, int | float) and not isinstance(scalar, bool):
             low, high = metadata['low'], metadata['high']
-            if math.isinf(scalar):
+            if abs(scalar) == math.inf:  # of an int of any size too
                 raise ConfigError(f'{where}: {shown(scalar)}, expected a finite number')
             if not low <= scalar <= high:  # also false for NaN
                 raise ConfigError(f'{where}: {shown(scalar)} is not within [{low}, {high}]')

@@ -119,7 +119,9 @@ def _measure(case: Case, repeats: int) -> list[dict[str, Any]]:
     other = minkowski_model(model)
     models = {'torch': model} | ({'minkowski': other} if other is not None else {})
     places = Clouds(case.clouds, case.kind)
-    data = TrainingData(places, make_tuples(places.positions[:, :2], 1.0, 1.0), None)
+    spots = places.positions[:, :2]
+    metric = spots if case.kind == COLUMNS else None
+    data = TrainingData(places, make_tuples(spots, 1.0, 1.0), None, positions=metric)
     quantised_as = input_for(places, case.config.model.input)
     batch = collate([quantise(places.points(i), quantised_as) for i in range(BATCH)])
     actions: dict[str, dict[str, Callable[[], None]]] = {

@@ -1,8 +1,11 @@
 """Fixtures shared by all tests. Everything random is seeded."""
 
 from collections.abc import Iterator
+import errno
 from importlib.util import find_spec
+import os
 from pathlib import Path
+import stat
 from typing import Any
 
 import numpy as np
@@ -86,3 +89,16 @@ def ros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     with ros_session(tmp_path, monkeypatch) as session:
         yield session
+
+
+@pytest.fixture
+def folders_cannot_be_synced(monkeypatch):
+    """Have the system sync files and fail on folders."""
+    real = os.fsync
+
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, 'Input/output error')
+        real(descriptor)
+
+    monkeypatch.setattr(os, 'fsync', fsync)

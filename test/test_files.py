@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-import stat
 import threading
 
 import pytest
@@ -136,16 +135,8 @@ def test_a_disk_that_was_read_only_for_a_while_is_written_again(tmp_path, monkey
     assert (tmp_path / 'a.json').read_text() == 'mine'
 
 
-def fail_on_folders(descriptor, real=os.fsync):
-    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        raise OSError(errno.EIO, 'Input/output error')
-    real(descriptor)
-
-
-def test_a_folder_that_cannot_be_synced_is_a_warning_as_the_file_is_there(
-    tmp_path, monkeypatch, caplog
-):
-    monkeypatch.setattr(os, 'fsync', fail_on_folders)
+@pytest.mark.usefixtures('folders_cannot_be_synced')
+def test_a_folder_that_cannot_be_synced_is_a_warning_as_the_file_is_there(tmp_path, caplog):
     with whole_file(tmp_path / 'a.json') as partial:
         partial.write_text('mine')
     assert (tmp_path / 'a.json').read_text() == 'mine'

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -337,17 +336,11 @@ def test_an_error_does_not_outlive_the_wish_to_save(path, database, holder):
     assert keeper.error == ''
 
 
-def test_a_failed_sync_of_the_folder_does_not_end_saving(path, database, rng, monkeypatch):
+@pytest.mark.usefixtures('folders_cannot_be_synced')
+def test_a_failed_sync_of_the_folder_does_not_end_saving(path, database, rng):
     """The map is in place by then: it must not be taken for somebody else's."""
-    def fail_on_folders(descriptor, real=os.fsync):
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EIO, 'Input/output error')
-        real(descriptor)
-
     keeper = Keeper(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, 'fsync', fail_on_folders)
-        keeper.autosave(database)
+    keeper.autosave(database)
     drive(database, circle(4), rng, session='second')
     keeper.autosave(database)
     assert not keeper.error

@@ -19,9 +19,11 @@ from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.config import override, parse_assignments
 from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_ros.core.model.place_model import PlaceModel
+from lpr_ros.core.sparse import collate
 from lpr_training import engine
 from lpr_training.config import TrainConfig
 from lpr_training.engine import Trainer
+from lpr_training.fit import _new_model
 from lpr_training.losses import build_loss
 from lpr_training.run_folder import RunFolder
 from lpr_training.training_data import open_training_data
@@ -367,6 +369,19 @@ def test_init_takes_cells_of_another_size_but_no_other_kind(bev, tmp_path, capsy
     other = (*TINY_BEV, 'model.input.quantizer=cartesian')
     assert train.main(arguments(BEV_YAML, bev, tmp_path / 'other', other, *init)) == 1
     assert "weights of ('bev'" in capsys.readouterr().err
+
+
+def test_init_without_positions_describes_the_same_at_first(bev, tmp_path):
+    still = (*TINY_BEV, 'epochs=1', 'learning_rate=0.0', 'min_learning_rate=0.0')
+    assert train.main(arguments(BEV_YAML, bev, tmp_path / 'first', still)) == 0
+    weights = tmp_path / 'first' / 'last.safetensors'
+    config = TrainConfig.from_yaml(BEV_YAML)
+    knows = override(config, parse_assignments((*still, 'model.backbone.position_m=20.0')))
+    clouds = collate([np.random.default_rng(i).integers(-9, 9, (80, 3)) for i in range(3)])
+    before, after = load_checkpoint(weights).build().eval(), _new_model(knows, weights).eval()
+    with torch.no_grad():
+        assert torch.equal(before(clouds), after(clouds))
+    assert after.pooling.project[0].in_features == before.pooling.project[0].in_features + 14
 
 
 def test_a_batch_is_turned_and_mirrored_as_one(oxford):

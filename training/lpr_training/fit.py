@@ -1,9 +1,11 @@
 """A whole training run: epochs, validation, progress, checkpoints."""
 
+from dataclasses import replace
 from pathlib import Path
 import time
 
 import torch
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from lpr_ros.core.errors import CheckpointError
@@ -72,15 +74,29 @@ def _new_model(config: TrainConfig, init: Path | None) -> PlaceModel:
         return PlaceModel(config.model)
     checkpoint = load_checkpoint(init)
     model, given = PlaceModel(config.model), checkpoint.config
-    # Cells of another size are a good beginning all the same.
-    kinds = [(m.input.quantizer, m.backbone) for m in (given, config.model)]
+    # Cells of another size are a good beginning all the same, and so is not knowing positions.
+    position_m = config.model.backbone.position_m
+    kinds = [
+        (m.input.quantizer, replace(m.backbone, position_m=m.backbone.position_m or position_m))
+        for m in (given, config.model)
+    ]
     if kinds[0] != kinds[1]:
         raise CheckpointError(f'{init}: weights of {kinds[0]}, expected {kinds[1]}')
     source = checkpoint.build()
     model.backbone.load_state_dict(source.backbone.state_dict())
     if given.pooling == config.model.pooling:  # another pooling begins anew
-        model.pooling.load_state_dict(source.pooling.state_dict())
+        model.pooling.load_state_dict(_widened(source.pooling, model.pooling))
     return model
+
+
+def _widened(given: nn.Module, wanted: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of one pooling for another that takes more features: without effect."""
+    state, shapes = given.state_dict(), wanted.state_dict()
+    for name, tensor in state.items():
+        if tensor.ndim == 2 and tensor.shape[1] < shapes[name].shape[1]:
+            state[name] = torch.zeros_like(shapes[name])
+            state[name][:, : tensor.shape[1]] = tensor
+    return state
 
 
 def _train_epoch(trainer: Trainer, epoch: int, bar: 'tqdm[None]') -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Backbones and the whole model: published sizes, names and initialisation; independence."""
 
-from dataclasses import replace
 import math
 
 import numpy as np
@@ -8,14 +7,12 @@ import pytest
 import torch
 from toy_clouds import random_walk, tiny_config
 
-from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.config import PRESETS, BackboneConfig, InputConfig, ModelConfig
-from lpr_ros.core.model.minkfpn import POSITION_WIDTH, MinkFPN
+from lpr_ros.core.model.minkfpn import MinkFPN
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.pointnet import PointNet
 from lpr_ros.core.model.pooling import POOLINGS
-from lpr_ros.core.sparse import collate, torch_backend
-from lpr_ros.core.sparse.levels import SparseTensor
+from lpr_ros.core.sparse import collate
 
 NORM = ('weight', 'bias', 'running_mean', 'running_var', 'num_batches_tracked')
 
@@ -124,40 +121,6 @@ def test_moving_a_cloud_by_the_coarsest_cell_keeps_its_descriptor(tiny_model, cl
         here = tiny_model(collate(clouds))
         moved = tiny_model(collate([cloud + np.int32([4, -8, 400]) for cloud in clouds]))
     torch.testing.assert_close(moved, here, rtol=1e-4, atol=1e-5)
-
-
-def test_with_positions_a_moved_cloud_is_another_and_a_turned_one_the_same(clouds):
-    config = tiny_config()
-    backbone = replace(config.backbone, position_m=20.0, quarter_turns=True)
-    torch.manual_seed(0)
-    model = PlaceModel(replace(config, backbone=backbone)).eval()
-    assert model.backbone.out_channels == 16 + POSITION_WIDTH
-    with torch.no_grad():
-        here = model(collate(clouds))
-        turned = model(collate([np.stack([-1 - c[:, 1], c[:, 0], c[:, 2]], 1) for c in clouds]))
-        moved = model(collate([cloud + np.int32([4, -8, 0]) for cloud in clouds]))
-    torch.testing.assert_close(turned, here, rtol=0, atol=5e-4)
-    assert ((moved - here).norm(dim=1) > 1e-2).all()
-
-
-@pytest.mark.parametrize('halvings', [0, 1, 3])
-def test_cells_lie_where_their_voxels_are(halvings, rng):
-    cloud = random_walk(rng, 300)
-    x = torch_backend.tensor(collate([cloud[:40], cloud]))
-    level = x.level
-    for _ in range(halvings):
-        level = level.coarser
-    size = 2**halvings
-    expected = [np.unique(part // size, axis=0) for part in (cloud[:40], cloud)]
-    centres = torch_backend.cell_centres(SparseTensor(x.features, level))
-    assert np.array_equal(centres.numpy(), (np.concatenate(expected) + 0.5) * size)
-
-
-def test_positions_need_a_grid_in_metres():
-    with pytest.raises(ConfigError, match='position_m needs a cartesian or bev grid'):
-        ModelConfig(
-            input=InputConfig(quantizer='polar'), backbone=BackboneConfig(position_m=20.0)
-        )
 
 
 def test_output_resolution_follows_the_number_of_levels_and_way_back(rng):

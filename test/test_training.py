@@ -371,17 +371,22 @@ def test_init_takes_cells_of_another_size_but_no_other_kind(bev, tmp_path, capsy
     assert "weights of ('bev'" in capsys.readouterr().err
 
 
-def test_init_without_positions_describes_the_same_at_first(bev, tmp_path):
+def test_init_of_fewer_layers_describes_the_same_at_first(bev, tmp_path, capsys):
     still = (*TINY_BEV, 'epochs=1', 'learning_rate=0.0', 'min_learning_rate=0.0')
-    assert train.main(arguments(BEV_YAML, bev, tmp_path / 'first', still)) == 0
-    weights = tmp_path / 'first' / 'last.safetensors'
-    config = TrainConfig.from_yaml(BEV_YAML)
-    knows = override(config, parse_assignments((*still, 'model.backbone.position_m=20.0')))
+    first, deeper = tmp_path / 'first', (*still, 'model.backbone.layers=[1,3]')
+    assert train.main(arguments(BEV_YAML, bev, first, still)) == 0
+    weights = first / 'last.safetensors'
+    config = override(TrainConfig.from_yaml(BEV_YAML), parse_assignments(deeper))
     clouds = collate([np.random.default_rng(i).integers(-9, 9, (80, 3)) for i in range(3)])
-    before, after = load_checkpoint(weights).build().eval(), _new_model(knows, weights).eval()
+    before, after = load_checkpoint(weights).build().eval(), _new_model(config, weights).eval()
+    assert [len(level) for level in after.backbone.blocks] == [1, 3]
     with torch.no_grad():
-        assert torch.equal(before(clouds), after(clouds))
-    assert after.pooling.project[0].in_features == before.pooling.project[0].in_features + 14
+        torch.testing.assert_close(after(clouds), before(clouds))
+    out, init = tmp_path / 'deeper', ('--init', str(weights))
+    assert train.main(arguments(BEV_YAML, bev, out, deeper, *init)) == 0
+    line = arguments(BEV_YAML, bev, tmp_path / 'fewer', still, '--init')
+    assert train.main([*line, str(out / 'last.safetensors')]) == 1
+    assert 'layers=(1, 3)' in capsys.readouterr().err
 
 
 def test_a_batch_is_turned_and_mirrored_as_one(oxford):

@@ -23,8 +23,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--out', type=Path, required=True, help='folder of the run')
     parser.add_argument(
         '--init', type=Path, metavar='WEIGHTS',
-        help='begin with the weights of a checkpoint of the same quantizer and backbone (its '
-        'pooling too where that is the same)',
+        help='begin with the weights of a checkpoint of the same quantizer and backbone, or of '
+        'one with fewer layers (its pooling too where that is the same)',
     )  # fmt: skip
     parser.add_argument('--resume', action='store_true', help='go on where the run stopped')
     parser.add_argument('--device', default='auto', choices=('auto', 'cpu', 'cuda'))

@@ -1,11 +1,12 @@
 """A whole training run: epochs, validation, progress, checkpoints."""
 
 from dataclasses import replace
+import operator
 from pathlib import Path
 import time
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
 from lpr_ros.core.errors import CheckpointError
@@ -34,8 +35,8 @@ def fit(
 ) -> RunFolder:
     """Train, or go on where a run stopped; returns the folder with its history.
 
-    `init` is a checkpoint whose weights a new run begins with: its backbone, and its pooling
-    where that is the same.
+    `init` is a checkpoint whose weights a new run begins with: its backbone, which may have fewer
+    layers, and its pooling where that is the same.
     """
     processes = join_processes()
     data = open_training_data(config.data, data_root)
@@ -74,29 +75,24 @@ def _new_model(config: TrainConfig, init: Path | None) -> PlaceModel:
         return PlaceModel(config.model)
     checkpoint = load_checkpoint(init)
     model, given = PlaceModel(config.model), checkpoint.config
-    # Cells of another size are a good beginning all the same, and so is not knowing positions.
-    position_m = config.model.backbone.position_m
+    # Cells of another size are a good beginning all the same, and so are fewer layers.
     kinds = [
-        (m.input.quantizer, replace(m.backbone, position_m=m.backbone.position_m or position_m))
+        (m.input.quantizer, replace(m.backbone, layers=config.model.backbone.layers))
         for m in (given, config.model)
     ]
-    if kinds[0] != kinds[1]:
+    is_deeper = all(map(operator.ge, config.model.backbone.layers, given.backbone.layers))
+    if kinds[0] != kinds[1] or not is_deeper:
+        kinds[0] = given.input.quantizer, given.backbone
         raise CheckpointError(f'{init}: weights of {kinds[0]}, expected {kinds[1]}')
     source = checkpoint.build()
-    model.backbone.load_state_dict(source.backbone.state_dict())
+    added = model.backbone.load_state_dict(source.backbone.state_dict(), strict=False).missing_keys
+    for name in added:
+        # A block that adds nothing to what it takes: the deeper network describes the same.
+        if name.endswith('norm2.bn.weight'):
+            nn.init.zeros_(model.backbone.get_parameter(name))
     if given.pooling == config.model.pooling:  # another pooling begins anew
-        model.pooling.load_state_dict(_widened(source.pooling, model.pooling))
+        model.pooling.load_state_dict(source.pooling.state_dict())
     return model
-
-
-def _widened(given: nn.Module, wanted: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of one pooling for another that takes more features: without effect."""
-    state, shapes = given.state_dict(), wanted.state_dict()
-    for name, tensor in state.items():
-        if tensor.ndim == 2 and tensor.shape[1] < shapes[name].shape[1]:
-            state[name] = torch.zeros_like(shapes[name])
-            state[name][:, : tensor.shape[1]] = tensor
-    return state
 
 
 def _train_epoch(trainer: Trainer, epoch: int, bar: 'tqdm[None]') -> dict[str, float]:

@@ -95,13 +95,6 @@ class BackboneConfig(Config):
         'minkfpn: see the cloud also turned by 90, 180 and 270 degrees and pool all four, which '
         'makes the descriptor invariant to quarter turns at four times the cost',
     )
-    position_m: float = option(
-        0.0,
-        'minkfpn: every feature also tells where it lies in x-y, as smooth functions over a disc '
-        'of this radius, 0 for not',
-        unit='m',
-        low=0.0,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,10 +160,6 @@ class ModelConfig(Config):
         if self.backbone.quarter_turns and self.input.quantizer not in ('cartesian', 'bev'):
             raise ConfigError(
                 f'quarter_turns needs a cartesian or bev grid, got {self.input.quantizer!r}'
-            )
-        if self.backbone.position_m and self.input.quantizer not in ('cartesian', 'bev'):
-            raise ConfigError(
-                f'position_m needs a cartesian or bev grid, got {self.input.quantizer!r}'
             )
 
 

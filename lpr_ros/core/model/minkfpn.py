@@ -7,14 +7,9 @@ import math
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from lpr_ros.core.sparse import CloudBatch, load_backend
-
-BUMPS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # distances at which one is highest
-WAVES = (1, 2)  # whole ones from one end to the other
-POSITION_WIDTH = len(BUMPS) + 4 * len(WAVES)
 
 
 class EfficientChannelAttention(nn.Module):
@@ -57,18 +52,6 @@ class ResidualBlock(nn.Module):
         return self._ops.relu(self._ops.add(y, self.downsample(x)))
 
 
-def encode_position(xy: Tensor) -> Tensor:
-    """Return (N, POSITION_WIDTH) smooth functions of where cells lie, (N, 2) from -1 to 1.
-
-    Bumps over the distance from the sensor, and waves along x and y. Pooling alone knows what is
-    around the sensor, not where; waves shorter than these would change with every step of it.
-    """
-    distance = xy.norm(dim=1, keepdim=True)
-    bumps = torch.exp(-(((distance - distance.new_tensor(BUMPS)) / BUMPS[1]) ** 2))
-    waves = [wave(math.pi * k * xy) for k in WAVES for wave in (torch.cos, torch.sin)]
-    return torch.cat([bumps, *waves], dim=1)
-
-
 class MinkFPN(nn.Module):
     """Feature pyramid: halve the resolution per level, then come up again `num_top_down` times."""
 
@@ -80,13 +63,11 @@ class MinkFPN(nn.Module):
         conv0_kernel_size: int,
         feature_size: int,
         attention: bool,
-        position_cells: float = 0.0,
         backend: str = 'auto',
     ):
         super().__init__()
         self._ops = ops = load_backend(backend)
-        self._position_cells = position_cells
-        self.out_channels = feature_size + (POSITION_WIDTH if position_cells else 0)
+        self.out_channels = feature_size
         inputs = (planes[0], *planes[:-1])  # the strided conv keeps the previous level's channels
         self.conv0 = ops.Conv(1, planes[0], conv0_kernel_size)
         self.bn0 = ops.BatchNorm(planes[0])
@@ -106,7 +87,7 @@ class MinkFPN(nn.Module):
         self._initialise()
 
     def forward(self, batch: CloudBatch) -> tuple[Tensor, list[int]]:
-        """Return (N, out_channels) features, cloud after cloud, and how many each cloud has."""
+        """Return (N, feature_size) features, cloud after cloud, and how many each cloud has."""
         ops = self._ops
         x = ops.relu(self.bn0(self.conv0(ops.tensor(batch, self.conv0.kernel.dtype))))
         maps = []
@@ -117,9 +98,6 @@ class MinkFPN(nn.Module):
         for i, up in enumerate(self.tconvs, start=1):
             x = ops.add(up(x), self.conv1x1[i](maps[-1 - i]))
         features, counts = ops.cloud_features(x)
-        if self._position_cells:
-            where = encode_position(ops.cell_centres(x)[:, :2] / self._position_cells)
-            features = torch.cat([features, where.to(features.dtype)], dim=1)
         return features, counts
 
     def _initialise(self) -> None:

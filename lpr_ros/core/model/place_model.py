@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lpr_ros.core.model.config import ModelConfig
+from lpr_ros.core.model.config import BackboneConfig, ModelConfig
 from lpr_ros.core.model.minkfpn import MinkFPN
 from lpr_ros.core.model.pointnet import PointNet
 from lpr_ros.core.model.pooling import POOLINGS
@@ -17,7 +17,7 @@ class PlaceModel(nn.Module):
         super().__init__()
         self.config = config
         self.backend = backend
-        self.backbone = _build_backbone(config, backend)
+        self.backbone = _build_backbone(config.backbone, backend)
         self.pooling = POOLINGS[config.pooling.kind](self.backbone.out_channels, config.pooling)
         self.out_dim = self.pooling.out_dim
 
@@ -53,8 +53,7 @@ def with_quarter_turns(batch: CloudBatch) -> CloudBatch:
     return CloudBatch(torch.cat(copies), tuple(n for n in batch.counts for _ in range(4)))
 
 
-def _build_backbone(model: ModelConfig, backend: str) -> MinkFPN | PointNet:
-    config = model.backbone
+def _build_backbone(config: BackboneConfig, backend: str) -> MinkFPN | PointNet:
     if config.kind == 'pointnet':
         return PointNet()
     return MinkFPN(
@@ -64,6 +63,5 @@ def _build_backbone(model: ModelConfig, backend: str) -> MinkFPN | PointNet:
         config.conv0_kernel_size,
         config.feature_size,
         config.attention,
-        config.position_m / model.input.step[0],
         backend,
     )

@@ -13,9 +13,8 @@ __all__ = ['BACKENDS', 'CloudBatch', 'collate', 'load_backend']
 def load_backend(name: str = 'auto') -> ModuleType:
     """Return the module of sparse layers called `auto`, `torch` or `minkowski`.
 
-    Both have Conv, ConvTranspose, BatchNorm, tensor, relu, add, cloud_mean, scale_clouds,
-    cloud_features and cell_centres. `auto` is torch, the faster of the two everywhere it was
-    measured.
+    Both have Conv, ConvTranspose, BatchNorm, tensor, relu, add, cloud_mean, scale_clouds and
+    cloud_features. `auto` is torch, the faster of the two everywhere it was measured.
     """
     if name in ('auto', 'torch'):
         from lpr_ros.core.sparse import torch_backend

@@ -39,12 +39,6 @@ def child_index(keys: Tensor) -> Tensor:
     return (keys >> (2 * AXIS_BITS) & 1) + (keys >> AXIS_BITS & 1) * 2 + (keys & 1) * 4
 
 
-def coordinates(keys: Tensor, halvings: int) -> Tensor:
-    """Return the (N, 3) coordinates of cells whose size was doubled so often."""
-    axes = [keys >> (axis * AXIS_BITS) & ((1 << AXIS_BITS) - 1) for axis in (2, 1, 0)]
-    return torch.stack(axes, dim=1) - (_BIAS >> halvings)
-
-
 def cloud_offsets(keys: Tensor, clouds: int) -> Tensor:
     """Return (clouds + 1,) row offsets at which each cloud begins in sorted keys."""
     bounds = torch.arange(clouds + 1, device=keys.device) << (3 * AXIS_BITS)

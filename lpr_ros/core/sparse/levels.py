@@ -70,11 +70,6 @@ class Level:
         """(clouds + 1,) rows at which each cloud begins."""
         return key_ops.cloud_offsets(self.keys, self.clouds)
 
-    @property
-    def halvings(self) -> int:
-        """How often the resolution was halved since the finest level."""
-        return 0 if self.finer is None else self.finer.halvings + 1
-
     @cached_property
     def cloud_of_row(self) -> Tensor:
         """(N,) cloud of each row."""

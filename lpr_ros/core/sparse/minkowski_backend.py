@@ -80,15 +80,5 @@ def scale_clouds(x: Any, gates: Tensor) -> Any:
 def cloud_features(x: Any) -> tuple[Tensor, list[int]]:
     """Return (N, C) features, cloud after cloud, and the cells per cloud."""
     clouds = x.C[:, 0].long()
-    return x.F[_by_cloud(x)], torch.bincount(clouds).tolist()
-
-
-def cell_centres(x: Any) -> Tensor:
-    """Return (N, 3) where the cells lie, in the order of cloud_features and in finest cells."""
-    stride = torch.tensor(x.tensor_stride, device=x.C.device)
-    centres: Tensor = (x.C[:, 1:] + stride / 2)[_by_cloud(x)]
-    return centres
-
-
-def _by_cloud(x: Any) -> Tensor:
-    return torch.argsort(x.C[:, 0].long(), stable=True)
+    order = torch.argsort(clouds, stable=True)
+    return x.F[order], torch.bincount(clouds).tolist()

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 import torch.nn.functional as F
 
-from lpr_ros.core.sparse import keys as key_ops
 from lpr_ros.core.sparse.batch import CloudBatch
 from lpr_ros.core.sparse.functional import (
     DownConvolution,
@@ -123,10 +122,3 @@ def scale_clouds(x: SparseTensor, gates: Tensor) -> SparseTensor:
 def cloud_features(x: SparseTensor) -> tuple[Tensor, list[int]]:
     """Return (N, C) features, cloud after cloud, and the cells per cloud."""
     return x.features, x.level.offsets.diff().tolist()
-
-
-def cell_centres(x: SparseTensor) -> Tensor:
-    """Return (N, 3) where the cells lie, in the order of cloud_features and in finest cells."""
-    halvings = x.level.halvings
-    centres: Tensor = (key_ops.coordinates(x.level.keys, halvings) + 0.5) * 2**halvings
-    return centres

@@ -93,30 +93,6 @@ def test_mined_negatives_are_the_nearest_places_that_are_elsewhere(oxford):
     assert len(set(everything.tolist())) == len(everything)
 
 
-def test_look_alikes_are_the_nearest_places_that_are_elsewhere(oxford):
-    config = config_of('data.non_negative_m=100')
-    data = open_training_data(config.data, oxford)
-    near = [np.array([(i + 3) % len(data.places)]) for i in range(len(data.places))]
-    data = replace(data, neighbours=near)
-    model = PlaceModel(config.model)
-    miner = NegativeMiner(MiningConfig(look_alikes=2), data, ALONE)
-    miner.refresh(model, torch.device('cpu'))
-    descriptors = describe_places(Describer(model), data.places, range(len(data.places)))
-    for place, found in enumerate(miner.look_alikes()):
-        apart = np.linalg.norm(descriptors - descriptors[place], axis=1)
-        apart[data.tuples.non_negatives[place]] = np.inf
-        apart[near[place]] = np.inf
-        assert found.tolist() == np.argsort(apart)[:2].tolist()
-
-
-def test_batches_bring_look_alikes_together(oxford, monkeypatch):
-    found = [np.array([(i + 5) % 20]) for i in range(20)]
-    monkeypatch.setattr(NegativeMiner, 'look_alikes', lambda self: found)
-    trainer = trainer_of(oxford, config_of('mining.look_alikes=1'))
-    order = trainer._order(np.random.default_rng(0)).tolist()
-    assert order[1::2] == [found[place][0] for place in order[::2]]
-
-
 def test_mining_starts_on_time_and_fills_the_batch(oxford):
     config = config_of('batch_size=12', 'mining.hardest=2', 'mining.from_epoch=1')
     trainer = trainer_of(oxford, config)

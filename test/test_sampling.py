@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.sampling import each_with_companions, few_worlds_at_a_time, plan_epoch
+from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
 
 
 def line_positives(count, reach=2):
@@ -78,7 +78,7 @@ def test_few_worlds_at_a_time_takes_every_place_once_and_finishes_its_worlds(rng
 def test_every_place_is_followed_by_a_neighbour_and_all_places_come() -> None:
     neighbours = [np.array([j for j in (i - 2, i + 2) if 0 <= j < 30]) for i in range(30)]
     neighbours[7] = np.array([], dtype=np.int64)
-    order = each_with_companions(np.arange(30), [neighbours], np.random.default_rng(0)).tolist()
+    order = each_with_a_neighbour(np.arange(30), neighbours, np.random.default_rng(0)).tolist()
     assert set(order) == set(range(30))
     pairs = pairwise(order)
     assert sum(after in neighbours[place] for place, after in pairs) >= 29  # all but place 7
@@ -93,5 +93,5 @@ def test_places_of_a_batch_are_near_each_other_with_neighbours() -> None:
         batches = plan_epoch(positives, 16, rng, order)
         return sum(np.isin(neighbours[i], batch).any() for batch in batches for i in batch)
 
-    order = each_with_companions(rng.permutation(400), [neighbours], rng)
+    order = each_with_a_neighbour(rng.permutation(400), neighbours, rng)
     assert near_pairs(order) > 3 * near_pairs(None)

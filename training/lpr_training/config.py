@@ -89,10 +89,6 @@ class MiningConfig(Config):
         700, 'steps after which all places are described anew, and at every start of an epoch',
         low=1,
     )  # fmt: skip
-    look_alikes: int = option(
-        0, 'every pair is followed by one of so many places that look most like it at the start '
-        'of the epoch though they are elsewhere, 0 for none', low=0,
-    )  # fmt: skip
 
     def is_on(self, epoch: int) -> bool:
         """Tell whether negatives are mined in this epoch."""

@@ -31,7 +31,7 @@ from lpr_training.losses import build_loss
 from lpr_training.mining import NegativeMiner
 from lpr_training.pairs import batch_masks, masks_by_distance
 from lpr_training.processes import ALONE, Processes
-from lpr_training.sampling import each_with_companions, few_worlds_at_a_time, plan_epoch
+from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
 from lpr_training.training_data import TrainingData, world_of
 
 
@@ -151,11 +151,9 @@ class Trainer:
             if together
             else rng.permutation(len(worlds))
         )
-        companions = [] if self._data.neighbours is None else [self._data.neighbours]
-        if self.config.mining.look_alikes:
-            self._miner.refresh(self.model, self.device)
-            companions.append(self._miner.look_alikes())
-        return each_with_companions(order, companions, rng) if companions else order
+        if self._data.neighbours is None:
+            return order
+        return each_with_a_neighbour(order, self._data.neighbours, rng)
 
     def _step(
         self, batch: NDArray[np.int64], seed: np.random.SeedSequence

@@ -12,7 +12,6 @@ from lpr_training.processes import Processes
 from lpr_training.training_data import TrainingData
 
 DESCRIBED_AT_ONCE = 16
-COMPARED_AT_ONCE = 256
 
 
 class NegativeMiner:
@@ -57,23 +56,3 @@ class NegativeMiner:
             )
             added += sampled[np.argsort(apart)[: self._config.hardest]].tolist()
         return np.concatenate([batch, np.array(added, dtype=np.int64)])
-
-    def look_alikes(self) -> list[NDArray[np.int64]]:
-        """Return for each place those that look most like it though they are elsewhere.
-
-        Neighbours, which a batch may bring anyway, are not among them: all would be.
-        """
-        count, near = len(self._data.places), self._data.neighbours
-        described = torch.from_numpy(self._descriptors)
-        found = []
-        for start in range(0, count, COMPARED_AT_ONCE):
-            members = range(start, min(start + COMPARED_AT_ONCE, count))
-            apart = torch.cdist(described[members.start : members.stop], described)
-            for row, place in enumerate(members):
-                apart[row, self._data.tuples.non_negatives[place]] = torch.inf
-                if near is not None:
-                    apart[row, near[place]] = torch.inf
-            nearest = apart.topk(min(self._config.look_alikes, count), largest=False)
-            rows = zip(nearest.indices.numpy(), nearest.values.isfinite().numpy(), strict=True)
-            found += [indices[is_elsewhere] for indices, is_elsewhere in rows]
-        return found

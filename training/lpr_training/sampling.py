@@ -51,21 +51,17 @@ def few_worlds_at_a_time(
     return shuffled[np.argsort(group[world[shuffled]], kind='stable')]
 
 
-def each_with_companions(
-    order: NDArray[np.int64],
-    companions: Sequence[Sequence[NDArray[np.integer]]],
-    rng: np.random.Generator,
+def each_with_a_neighbour(
+    order: NDArray[np.int64], neighbours: Sequence[NDArray[np.integer]], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the order with one of its companions of each kind, at random, after every place.
+    """Return the order with one of its neighbours, chosen at random, after every place.
 
-    Most mistakes are a few metres beside the truth or in a street that looks the same, and a
-    random batch hardly ever asks for the difference. Places come more than once: `plan_epoch`
-    takes each where it first comes.
+    Most mistakes are a few metres beside the truth, and a random batch hardly ever asks for the
+    difference. Places come more than once: `plan_epoch` takes each where it first comes.
     """
     extended: list[int] = []
     for place in order:
         extended.append(int(place))
-        for kind in companions:
-            if len(kind[place]):
-                extended.append(int(rng.choice(kind[place])))
+        if len(neighbours[place]):
+            extended.append(int(rng.choice(neighbours[place])))
     return np.array(extended, dtype=np.int64)

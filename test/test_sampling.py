@@ -75,6 +75,18 @@ def test_few_worlds_at_a_time_takes_every_place_once_and_finishes_its_worlds(rng
     assert not np.array_equal(order, few_worlds_at_a_time(worlds.tolist(), 2, rng))
 
 
+def test_partners_are_preferred_ones_as_long_as_there_are_any() -> None:
+    positives = [np.setdiff1d(np.arange(i // 4 * 4, i // 4 * 4 + 4), [i]) for i in range(40)]
+    preferred = [np.array([i ^ 2]) if i < 20 else np.array([], np.int64) for i in range(40)]
+    flat = np.concatenate(
+        plan_epoch(positives, 8, np.random.default_rng(0), preferred=preferred)
+    )
+    pairs = flat.reshape(-1, 2)
+    assert sorted(flat) == list(range(40))
+    assert all(second == first ^ 2 for first, second in pairs if first < 20)
+    assert all(second in positives[first] for first, second in pairs)
+
+
 def test_every_place_is_followed_by_a_neighbour_and_all_places_come() -> None:
     neighbours = [np.array([j for j in (i - 2, i + 2) if 0 <= j < 30]) for i in range(30)]
     neighbours[7] = np.array([], dtype=np.int64)

@@ -28,6 +28,10 @@ class DataConfig(Config):
         0.0, 'kitti_bev, places: in batches, every pair is followed by one that is another place '
         'and at most so far away, 0 leaves it to chance', unit='m', low=0.0,
     )  # fmt: skip
+    revisit_m: float = option(
+        0.0, 'kitti_bev, places: a place is paired with one of the same that was passed at least '
+        'so far away along the way, where there is one, 0 for any', unit='m', low=0.0,
+    )  # fmt: skip
     worlds_per_batch: int = option(
         0, 'places, kitti_bev: batches are drawn from so many worlds at a time, 0 from all', low=0
     )

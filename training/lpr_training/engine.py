@@ -118,7 +118,8 @@ class Trainer:
         mining = self.config.mining
         is_mining = mining.is_on(epoch)
         size = mining.pairs_size(self.batch_size) if is_mining else self.batch_size
-        batches = plan_epoch(self._positives, size, rng, self._order(rng))
+        order = self._order(rng)
+        batches = plan_epoch(self._positives, size, rng, order, self._data.revisits)
         if not batches:
             raise TrainingError(
                 f'no batch can be made: {len(self._positives)} places, '

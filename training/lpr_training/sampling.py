@@ -14,12 +14,14 @@ def plan_epoch(
     batch_size: int,
     rng: np.random.Generator,
     order: NDArray[np.int64] | None = None,
+    preferred: Sequence[NDArray[np.integer]] | None = None,
 ) -> list[NDArray[np.int64]]:
     """Draw one epoch of batches: each unused place with a partner from its positives.
 
-    The partner is taken from the positives still unused, else from all of them (a duplicate).
-    Places without positives are left out; a last batch under four elements is dropped. The order
-    in which places are taken is random unless it is given.
+    The partner is taken from the positives still unused, of these from the preferred ones where
+    there are any, else from all positives (a duplicate). Places without positives are left out; a
+    last batch under four elements is dropped. The order in which places are taken is random unless
+    it is given.
     """
     unused = np.ones(len(positives), dtype=bool)
     batches: list[list[int]] = [[]]
@@ -30,6 +32,9 @@ def plan_epoch(
         if len(positives[element]) == 0:
             continue
         fresh = positives[element][unused[positives[element]]]
+        if preferred is not None:
+            wished = preferred[element][unused[preferred[element]]]
+            fresh = wished if len(wished) else fresh
         partner = rng.choice(fresh if len(fresh) else positives[element])
         unused[partner] = False
         if len(batches[-1]) >= batch_size:

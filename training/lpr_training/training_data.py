@@ -32,6 +32,7 @@ class TrainingData:
     held_out: HeldOut | None
     neighbours: list[NDArray[np.int64]] | None = None  # of each place: others, but near
     positions: NDArray[np.float64] | None = None  # (N, 2) m, where distance alone makes tuples
+    revisits: list[NDArray[np.int64]] | None = None  # of each place: positives of other visits
 
 
 def open_training_data(config: DataConfig, root: Path) -> TrainingData:
@@ -56,7 +57,19 @@ def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     tuples = make_tuples(apart, config.positive_m, config.non_negative_m)
     chooses = _held_out(dataset, held_out, config.validation_gap)
     near = _neighbours(apart, tuples, config.neighbour_m) if config.neighbour_m else None
-    return TrainingData(places, tuples, chooses, near, apart)
+    again = _revisits(apart, tuples, config.revisit_m) if config.revisit_m else None
+    return TrainingData(places, tuples, chooses, near, apart, again)
+
+
+def _revisits(
+    positions: NDArray[np.float64], tuples: TrainingTuples, way_m: float
+) -> list[NDArray[np.int64]]:
+    """Return for each place the positives of it that are this far away along the way driven."""
+    driven = np.cumsum(np.linalg.norm(np.diff(positions, axis=0, prepend=positions[:1]), axis=1))
+    return [
+        found[np.abs(driven[found] - driven[i]) >= way_m]
+        for i, found in ((i, tuples.positives[i]) for i in range(len(tuples)))
+    ]
 
 
 def _neighbours(

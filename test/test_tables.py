@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lpr_ros.core.errors import DatasetError
+from lpr_training import tables
 from lpr_training.protocols import Run, evaluate_oxford, evaluate_wild_places_intra
 from lpr_training.tables import (
     ablation_table,
@@ -18,23 +19,13 @@ from lpr_training.tables import (
     wild_places_table,
 )
 
-PAPER = Path(__file__).resolve().parents[2] / 'shared' / 'paper_tables.json'
+PAPER = Path(tables.__file__).with_name('paper_tables.json')
 METHOD = 'Ours (C=16, M=16)'
 
 
 @pytest.fixture
 def paper():
-    """The real file where it is present, else a small one of the same shape."""
-    if PAPER.exists():
-        return load_paper_tables(PAPER)
-    oxford = {name: {'R@1': 96.63, 'R@1%': 98.87} for name in ('Oxford', 'U.S.', 'R.A.', 'B.D.')}
-    forest = {'intra': {'V-03': {'F1max': 49.67, 'R@1': 51.38}}, 'inter': {}}
-    diverged = {'name': 'RBLW on, SVDPI off', 'status': 'diverged', 'values': None}
-    return {
-        'table1_oxford': {'rows': [{'method': METHOD, 'values': oxford}]},
-        'table2_wildplaces': {'rows': [{'method': METHOD, **forest}]},
-        'table3_ablation': {'rows': [diverged]},
-    }
+    return load_paper_tables(PAPER)
 
 
 def row_of(table, method):

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 from pathlib import Path
+import re
 import signal
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_run_leaves_everything_behind(whole_run):
     assert training['seed'] == 1
     assert checkpoint.build().config == checkpoint.config
     about = json.loads((whole_run / 'run.json').read_text())
-    assert {'command', 'commit', 'torch'} <= about.keys()
+    assert [session.keys() for session in about['sessions']] == [{'command', 'commit', 'torch'}]
 
 
 def test_loss_stays_finite_and_falls(whole_run):
@@ -116,8 +117,13 @@ def test_resumed_run_equals_the_uninterrupted_one(oxford, tmp_path, whole_run, m
         patch.setattr(RunFolder, 'save', interrupted)
         assert train.main(line) == 130
     assert len(losses(out)) == 1
+    monkeypatch.setattr(sys, 'argv', ['train.py', '--resume'])
     assert train.main([*line, '--resume']) == 0
     assert losses(out) == losses(whole_run)
+    about = json.loads((out / 'run.json').read_text())
+    assert [session['command'] for session in about['sessions']][1:] == ['train.py --resume']
+    began = load_checkpoint(out / 'last.safetensors').provenance['command']
+    assert began == about['sessions'][0]['command'] != 'train.py --resume'
     ours, theirs = (load_checkpoint(f / 'last.safetensors').tensors for f in (out, whole_run))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -336,6 +342,25 @@ def test_full_disk_keeps_the_last_epoch(oxford, tmp_path, monkeypatch, capsys):
     assert not list(out.glob('.*'))
     assert train.main([*line, '--resume']) == 0
     assert len(losses(out)) == 2
+
+
+def test_a_decomposition_that_fails_names_the_batch(oxford, tmp_path, monkeypatch, capsys):
+    forward = PlaceModel.features
+
+    def broken(self, batch):
+        features, counts = forward(self, batch)
+        return features * float('nan'), counts
+
+    monkeypatch.setattr(PlaceModel, 'features', broken)
+    assert train.main(arguments(OXFORD_YAML, oxford, tmp_path, TINY_OXFORD)) == 1
+    assert 'in epoch 0, batch 0 (places' in capsys.readouterr().err
+
+
+def test_bar_tells_recall_and_the_time_that_is_left(oxford, tmp_path, capsys):
+    line = arguments(OXFORD_YAML, oxford, tmp_path, (*TINY_OXFORD, 'epochs=2'))
+    assert train.main(line) == 0
+    shown = capsys.readouterr().err
+    assert re.search(r'epoch 0, batch \d+/\d+: .*<\d\d:\d\d, loss .*, recall@1 [01]\.\d+', shown)
 
 
 def test_second_run_does_not_overwrite_the_first(oxford, whole_run, capsys):

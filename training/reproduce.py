@@ -14,7 +14,7 @@ import logging
 from pathlib import Path
 import sys
 
-PAPER = Path(__file__).resolve().parents[2] / 'shared' / 'paper_tables.json'
+PAPER = Path(__file__).resolve().parent / 'lpr_training' / 'paper_tables.json'
 
 
 def build_parser() -> argparse.ArgumentParser:

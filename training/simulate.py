@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from lpr_ros.core.errors import LprError
 from lpr_training.datasets.oxford import OXFORD
-from lpr_training.simulator.export import FORMATS
+from lpr_training.simulator.export import FORMATS, moved
 from lpr_training.simulator.options import (
     add_options,
     drive_from,
@@ -43,6 +43,9 @@ def build_parser() -> argparse.ArgumentParser:
                      help='run or sequence in the dataset: 00 (kitti), V-01 (wild)')  # fmt: skip
     out.add_argument('--part', choices=sorted(OXFORD.parts), default='evaluation',
                      help='part of an oxford run')  # fmt: skip
+    out.add_argument('--origin', type=float, nargs=2, default=(0.0, 0.0), metavar='M',
+                     help='where the world lies, x (east) and y (north): inside or outside the '
+                     'test regions of a benchmark')  # fmt: skip
     out.add_argument('--clock', action='store_true', help='bag: write /clock too')
     out.add_argument('--quiet', action='store_true', help='no progress bar')
     return parser
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> str:
     drive = drive_from(args, world)
     simulation = simulation_from(args, world, drive)
     bar = tqdm(simulation, desc=args.format, unit='scan', disable=args.quiet)
-    path = FORMATS[args.format](args, bar)
+    path = FORMATS[args.format](args, moved(bar, args.origin))
     return (
         f'{path}: {len(simulation)} scans of {args.sensor} along {drive.length_m:.0f} m '
         f'({drive.duration_s:.0f} s) in {args.world} {args.seed}, day {args.day}'

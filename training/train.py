@@ -3,7 +3,8 @@ r"""Train a place model.
 python training/train.py config/kitti_bev.yaml --data ../shared/data --out runs/kitti_bev
 python training/train.py config/kitti_bev.yaml --data ../shared/data --out runs/o2p \
         --set model.pooling.kind=o2p
-python training/train.py config/kitti_bev.yaml --data ../shared/data --out runs/o2p --resume
+python training/train.py config/kitti_bev.yaml --data ../shared/data --out runs/o2p \
+        --set model.pooling.kind=o2p --resume
 torchrun --nproc_per_node 4 training/train.py config/oxford_baseline.yaml --data ...
 """
 

@@ -134,7 +134,7 @@ class Trainer:
             seed = np.random.SeedSequence([self.config.seed, epoch, number])
             try:
                 loss, statistics = self._step(batch, seed)
-            except DivergenceError as error:
+            except (DivergenceError, torch.linalg.LinAlgError) as error:
                 raise DivergenceError(
                     f'{error} in epoch {epoch}, batch {number} '
                     f'(places {batch[:4].tolist()}...); the last good checkpoint is kept'

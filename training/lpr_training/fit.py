@@ -22,6 +22,8 @@ from lpr_training.training_data import HeldOut, open_training_data
 from lpr_training.validation import check_revisits, match_held_out
 
 VALIDATION_STRIDE = 3
+# Counted in batches, so that the time left is known long before an epoch has passed.
+BAR = '{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]'
 
 
 def fit(
@@ -53,16 +55,16 @@ def fit(
     if processes.is_first:
         folder.start()
     bar = tqdm(
-        initial=first, total=config.epochs, unit='epoch', disable=not processes.is_first
+        initial=first, total=config.epochs, bar_format=BAR, disable=not processes.is_first
     )
     with bar:
         for epoch in range(first, config.epochs):
-            metrics = _train_epoch(trainer, epoch, bar)
+            metrics = _train_epoch(trainer, epoch, bar, folder.held_out_recall)
             if _is_due(config, epoch) and data.held_out is not None:
                 metrics['validation_recall'] = _validate(trainer, data.held_out)
             if processes.is_first:
                 folder.save(trainer, epoch, metrics)
-            bar.update()
+            bar.update(epoch + 1 - bar.n)
             bar.set_postfix_str(_summary(metrics, folder.best_recall))
     if processes.is_first and data.held_out is not None:
         calibrate_weights(folder.chosen_weights, data.held_out, device=device)
@@ -95,15 +97,21 @@ def _new_model(config: TrainConfig, init: Path | None) -> PlaceModel:
     return model
 
 
-def _train_epoch(trainer: Trainer, epoch: int, bar: 'tqdm[None]') -> dict[str, float]:
+def _train_epoch(
+    trainer: Trainer, epoch: int, bar: 'tqdm[None]', held_out: float | None
+) -> dict[str, float]:
     started, clouds = time.perf_counter(), 0
     steps: list[Step] = []
     for step in trainer.run_epoch(epoch):
         steps.append(step)
         clouds += step.clouds
         rate = clouds / (time.perf_counter() - started)
+        recall = f'recall@1 {step.statistics["recall_at_1"]:.3f} in the batch'
+        if held_out is not None:
+            recall += f', {held_out:.3f} held out'
         bar.set_description(f'epoch {epoch}, batch {step.batch + 1}/{step.batches}')
-        bar.set_postfix_str(f'loss {step.loss:.4f}, {rate:.1f} clouds/s')
+        bar.set_postfix_str(f'loss {step.loss:.4f}, {recall}, {rate:.1f} clouds/s')
+        bar.update(epoch + (step.batch + 1) / step.batches - bar.n)
     mean = {
         name: sum(s.statistics[name] * s.clouds for s in steps) / clouds
         for name in steps[0].statistics

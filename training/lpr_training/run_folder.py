@@ -24,6 +24,7 @@ STATE = 'state.pt'
 LAST = 'last.safetensors'
 BEST = 'best.safetensors'
 METRICS = 'metrics.csv'
+SESSIONS = 'run.json'
 DRAW_EVERY_S = 60.0  # drawing the curves takes a second
 CURVES = ('loss', 'recall_at_1', 'validation_recall', 'learning_rate')
 
@@ -36,6 +37,7 @@ class RunFolder:
         self._config = config
         self._commit = commit()  # of the code that runs; another may be checked out meanwhile
         self.history: list[dict[str, float]] = []
+        self._sessions: list[dict[str, str]] = []  # the first is what began the run
         self.best_recall = float('-inf')
         self._board: SummaryWriter | None = None
         self._drawn_at = time.monotonic()
@@ -53,15 +55,22 @@ class RunFolder:
                 f'{self.path}: holds a run already; go on with --resume, or choose another folder'
             )
 
+    @property
+    def held_out_recall(self) -> float | None:
+        """The last recall of held-out places, if there was any yet."""
+        known = [row['validation_recall'] for row in self.history if 'validation_recall' in row]
+        return known[-1] if known else None
+
     def start(self) -> None:
-        """Write the configuration and where it came from."""
+        """Write the configuration, and where it came from below that of earlier sessions."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._board = SummaryWriter(str(self.path / 'tensorboard'))
         with whole_file(self.path / 'config.yaml') as partial:
             partial.write_text(yaml.safe_dump(self._config.to_dict(), sort_keys=False))
         about = {'command': ' '.join(sys.argv), 'commit': self._commit, 'torch': torch.__version__}
-        with whole_file(self.path / 'run.json') as partial:
-            partial.write_text(json.dumps(about, indent=1))
+        self._sessions = [*(_read_sessions(self.path / SESSIONS) if self.history else []), about]
+        with whole_file(self.path / SESSIONS) as partial:
+            partial.write_text(json.dumps({'sessions': self._sessions}, indent=1))
 
     def save(self, trainer: Trainer, epoch: int, metrics: dict[str, float]) -> None:
         """Record an epoch: weights, metrics, and last the state, which is what counts.
@@ -114,8 +123,8 @@ class RunFolder:
 
     def _provenance(self, metrics: dict[str, float]) -> dict[str, Any]:
         return {
-            'command': ' '.join(sys.argv),
-            'commit': self._commit,
+            **self._sessions[0],
+            'commit': self._commit,  # of the code that trained this epoch
             'training': self._config.to_dict(),
             'epoch': len(self.history),
             'metrics': metrics,
@@ -143,6 +152,13 @@ class RunFolder:
         with whole_file(self.path / 'curves.png') as partial:
             plot_history(panels).savefig(partial, format='png')
         self._drawn_at = time.monotonic()
+
+
+def _read_sessions(path: Path) -> list[dict[str, str]]:
+    """Return what was written by earlier sessions; a file of older code is one session."""
+    about = json.loads(path.read_text()) if path.exists() else {'sessions': []}
+    sessions: list[dict[str, str]] = about.get('sessions', [about])
+    return sessions
 
 
 def _differences(old: Any, new: Any, where: str = '') -> list[str]:

@@ -115,14 +115,21 @@ class Benchmark(ABC):
 
     def _cells_stage(self) -> Stage:
         product = self.settings.out / 'figures' / 'cells.json'
+        if product.exists() and read_json(product)['models'] != list(self._cell_runs()):
+            product = self._never  # drawn with fewer experiments than there are now
         return Stage('figures F.3 to F.5', product, self._draw_cells, 60.0, 2e6)
 
-    def _draw_cells(self) -> None:
+    def _cell_runs(self) -> dict[str, TrainedRun]:
+        """Return the runs whose cells are drawn, by their rows."""
         chosen = {}
         for row, runs in runs_by_row(self.runs).items():
             is_small = row == MAIN or 'III' in runs[0].experiment.tables
             if is_small and runs[0].config.model.pooling.kind == 'whitened':
                 chosen[row] = runs[0]
+        return chosen
+
+    def _draw_cells(self) -> None:
+        chosen = self._cell_runs()
         if MAIN not in chosen:
             return
         places = self.figure_places()
@@ -137,9 +144,14 @@ class Benchmark(ABC):
         write_json(folder / 'cells.json', {'clouds': count, 'models': list(models)})
 
     def _tables_stage(self) -> Stage:
-        # Never done before: it costs nothing, and holds whatever is there by now.
-        nothing = self.settings.out / '.never'
-        return Stage('tables, and figure F.1 or F.2', nothing, self.write_tables, 10.0, 1e6)
+        # Always done again: it costs nothing, and holds whatever is there by now.
+        work = self.write_tables
+        return Stage('tables, and figure F.1 or F.2', self._never, work, 10.0, 1e6)
+
+    @property
+    def _never(self) -> Path:
+        """A product that no stage makes."""
+        return self.settings.out / '.never'
 
     def write_tables(self) -> None:
         """Write the tables and curves of everything evaluated so far."""

@@ -14,7 +14,8 @@ from lpr_training.config import TrainConfig
 from lpr_training.datasets.base import PlaceDataset
 
 SAMPLE = 4
-COPIES = 5  # of the weights: last checkpoint, resumable state with two moments, one being written
+# Of the weights: last checkpoint, state with two moments, and the next state being written.
+COPIES = 7
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def _pooling(*assignments: str) -> tuple[str, ...]:
 _WHITENED = Experiment(
     'whitened_16_16', MAIN, ('I', 'III'), 'oxford_baseline', _size(16, 16), True
 )
+_NETVLAD = _pooling('kind=netvlad', 'clusters=64')  # as published
 _VLAD = ('loss.margin=0.5', 'loss.second_margin=0.2')
 
 OXFORD = (
@@ -59,7 +60,7 @@ OXFORD = (
     Experiment(
         'whitened_128_64', 'Ours (C=128, M=64)', ('I',), 'oxford_baseline', _size(128, 64)
     ),
-    Experiment('netvlad', 'NetVLAD head', ('I',), 'oxford_baseline', _pooling('kind=netvlad')),
+    Experiment('netvlad', 'NetVLAD head', ('I',), 'oxford_baseline', _NETVLAD),
     Experiment('o2p', 'O2P head', ('I',), 'oxford_baseline', _pooling('kind=o2p')),
     Experiment(
         'minkloc3d',
@@ -73,7 +74,7 @@ OXFORD = (
         'PointNetVLAD',
         ('I',),
         'oxford_pointnet',
-        (*_pooling('kind=netvlad', 'clusters=64'), *_VLAD),
+        (*_NETVLAD, *_VLAD),
     ),
     Experiment(
         'no_rblw_no_svdpi',
@@ -101,7 +102,7 @@ WILD_PLACES = (
     replace(_FOREST, name='gem', row='MinkLoc3Dv2', changes=_pooling('kind=gem')),
     Experiment('whitened_32_32', 'Ours (C=32, M=32)', ('II',), 'wild_places', _size(32, 32)),
     Experiment('whitened_128_64', 'Ours (C=128, M=64)', ('II',), 'wild_places', _size(128, 64)),
-    Experiment('netvlad', 'NetVLAD head', ('II',), 'wild_places', _pooling('kind=netvlad')),
+    Experiment('netvlad', 'NetVLAD head', ('II',), 'wild_places', _NETVLAD),
     Experiment('o2p', 'O2P head', ('II',), 'wild_places', _pooling('kind=o2p')),
     Experiment('scan_context', 'ScanContext', ('II',)),
 )

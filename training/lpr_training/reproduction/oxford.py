@@ -57,7 +57,7 @@ class OxfordBenchmark(Benchmark):
                 stages.append(
                     Stage(
                         f'submaps of {run}, {part}',
-                        self.root / OXFORD.folder / run / place.clouds,
+                        self.root / OXFORD.folder / run / place.table,
                         partial(_write_submaps, self.root, run, part, submaps),
                         SECONDS_PER_SUBMAP * len(submaps),
                         SUBMAP_BYTES * len(submaps),

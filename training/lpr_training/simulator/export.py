@@ -1,7 +1,8 @@
 """Write a simulated drive in the layout of a dataset, scan by scan."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 import logging
 from pathlib import Path
 
@@ -53,6 +54,14 @@ FORMATS: dict[str, Callable[[Namespace, Scans], Path]] = {
     'wild_places_v2': _wild_places('v2'),
     'wild_places_v3': _wild_places('v3'),
 }
+
+
+def moved(scans: Scans, origin: Sequence[float]) -> Iterator[RecordedScan]:
+    """Yield the scans with the origin of the world at (x, y)."""
+    for scan in scans:
+        T_world_sensor = scan.T_world_sensor.copy()
+        T_world_sensor[:2, 3] += origin
+        yield replace(scan, T_world_sensor=T_world_sensor)
 
 
 def oxford_clouds(scans: Scans, run: str, seed: int) -> Iterator[Place]:

@@ -23,7 +23,7 @@ from lpr_training.validation import check_revisits, match_held_out
 
 VALIDATION_STRIDE = 3
 # Counted in batches, so that the time left is known long before an epoch has passed.
-BAR = '{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]'
+BAR = '{desc}{percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]'
 
 
 def fit(

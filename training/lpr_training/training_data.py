@@ -1,6 +1,6 @@
 """From a folder to what a run trains on: places, same-place tuples, held-out places."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class HeldOut:
     places: PlaceDataset
     is_query: NDArray[np.bool_]  # those that are not trained on
     gap: int  # a match must be this many places older than its query
+    sites: tuple[str, ...] = ()  # of a benchmark's places, which are not turned; else none
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +141,24 @@ def _oxford(config: DataConfig, root: Path) -> TrainingData:
     kind = config.source.removeprefix('oxford_')
     places = oxford_sets.training_dataset(root, kind)
     tuples = make_tuples(places.positions[:, :2], config.positive_m, config.non_negative_m)
-    return TrainingData(places, tuples, None)
+    inside = oxford_sets.training_dataset(root, kind, inside=True)
+    sites = ['oxford'] * len(inside)
+    return TrainingData(places, tuples, _all_ask(inside, sites, config.validation_gap))
 
 
 def _wild_places(config: DataConfig, root: Path) -> TrainingData:
     places = wild_places_sets.training_dataset(root)
     tuples = wild_places_sets.training_tuples(places, config.positive_m, config.non_negative_m)
-    return TrainingData(places, tuples, None)
+    inside = wild_places_sets.training_dataset(root, split=wild_places_sets.TEST)
+    sites = wild_places_sets.sites_of(inside).tolist()
+    return TrainingData(places, tuples, _all_ask(inside, sites, config.validation_gap))
+
+
+def _all_ask(places: PlaceDataset, sites: Sequence[str], gap: int) -> HeldOut | None:
+    """Hold out the places in the test regions of a benchmark; too few choose nothing."""
+    if len(places) <= gap:
+        return None
+    return HeldOut(places, np.ones(len(places), dtype=bool), gap, tuple(sites))
 
 
 SOURCES: dict[str, Callable[[DataConfig, Path], TrainingData]] = {

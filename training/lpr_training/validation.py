@@ -40,11 +40,17 @@ def match_held_out(
 ) -> HeldOutMatches:
     """Match held-out places to all places at least the gap older, every cloud turned at random.
 
+    Those of a benchmark are not turned: its clouds are all in the frame of the world.
     Every `stride`-th place takes part. Training places are in the database as distractors.
     """
     indices, positions, ends = _older_places(held_out, stride)
     descriptors = describe_places(
-        describer, held_out.places, indices, yaw_seed=yaw_seed, batch=batch, progress=progress
+        describer,
+        held_out.places,
+        indices,
+        yaw_seed=None if held_out.sites else yaw_seed,
+        batch=batch,
+        progress=progress,
     )
     matches, distances = nearest_before(descriptors, ends)
     asks = np.flatnonzero(held_out.is_query[indices] & (ends > 0))
@@ -70,6 +76,6 @@ def _older_places(
     """Return which places take part, where they are, and how many are old enough for each."""
     places = held_out.places
     indices = np.arange(0, len(places), stride)
-    worlds = tuple(places.runs[i] for i in indices)
+    worlds = tuple((held_out.sites or places.runs)[i] for i in indices)
     ends = np.clip((indices - held_out.gap) // stride + 1, 0, None)
     return indices, apart_by_world(places.positions[indices, :2], worlds), ends

@@ -105,6 +105,7 @@ def test_wild_places_from_simulated_files_to_tables_and_figures(tmp_path):
     ours = {row['method']: row['ours'] for row in table['rows']}
     for method in ('Ours (C=16, M=16)', 'ScanContext'):
         assert all(value is not None for value in ours[method])
+    assert '--official-window' in (out / 'table2_wild_places.md').read_text()
     assert ours['ScanContext'][0] > 50.0  # a real revisit is found
     assert (out / 'figures' / 'F2_roc.png').exists()
     assert (out / 'figures' / 'F3_ranks.pdf').exists()

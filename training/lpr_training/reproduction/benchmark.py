@@ -31,6 +31,7 @@ class Benchmark(ABC):
     """Plans the stages from data to tables and figures."""
 
     experiments: Sequence[Experiment]
+    remarks: Sequence[str] = ()  # below every table
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -166,7 +167,7 @@ class Benchmark(ABC):
         write_figures(self.settings.out / 'figures', self.curves(rows))
 
     def _notes(self) -> str:
-        lines = []
+        lines = [f'- {remark}' for remark in self.remarks]
         for run in self.runs:
             if run.diverged:
                 about = read_json(run.end)

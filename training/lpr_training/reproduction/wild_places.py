@@ -28,6 +28,10 @@ class WildPlacesBenchmark(Benchmark):
     """From the released submaps, either layout."""
 
     experiments = WILD_PLACES
+    remarks = (
+        'within a sequence nothing of the last ten minutes is admitted; the published script admits '
+        'its oldest frame (evaluate.py wild_places_intra --official-window)',
+    )
 
     @property
     def root(self) -> Path:

@@ -29,8 +29,8 @@ class WildPlacesBenchmark(Benchmark):
 
     experiments = WILD_PLACES
     remarks = (
-        'within a sequence nothing of the last ten minutes is admitted; the published script admits '
-        'its oldest frame (evaluate.py wild_places_intra --official-window)',
+        'within a sequence nothing of the last ten minutes is admitted; the published script '
+        'admits its oldest frame (evaluate.py wild_places_intra --official-window)',
     )
 
     @property

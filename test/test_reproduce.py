@@ -8,6 +8,7 @@ from test_dataset_oxford_raw import CONFIG as RAW
 from test_dataset_oxford_raw import RUN, write_raw_run
 from toy_places import TINY, TINY_OXFORD, write_oxford_folder
 
+from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_training.datasets.oxford import OxfordDataset
 from lpr_training.datasets.oxford_raw import OxfordRawDataset
 from lpr_training.datasets.oxford_sets import REGIONS
@@ -98,13 +99,16 @@ def test_wild_places_from_simulated_files_to_tables_and_figures(tmp_path):
             line += f' --day {number} --sensor vlp16 --columns 256 --origin {x} {y} --quiet'
             line += f' --format wild_places_v3 --run {letter}-0{number} --out {data}'
             assert simulate.main(line.split()) == 0
-    changes = (*TINY, 'model.input.step=[4.0,2.0,2.0]')
+    changes = (*TINY, 'model.input.step=[4.0,2.0,2.0]', 'data.validation_gap=10')
     only = ('--only', 'whitened_16_16', 'scan_context', '--yes')
     assert reproduce.main(command('wild_places', data, out, changes, *only)) == 0
     table = json.loads((out / 'table2_wild_places.json').read_text())
     ours = {row['method']: row['ours'] for row in table['rows']}
     for method in ('Ours (C=16, M=16)', 'ScanContext'):
         assert all(value is not None for value in ours[method])
+    # Places inside the test polygons chose and calibrated a model.
+    run = out / 'runs' / 'whitened_16_16' / 'seed_1'
+    assert load_checkpoint(run / 'best.safetensors').calibration
     assert '--official-window' in (out / 'table2_wild_places.md').read_text()
     assert ours['ScanContext'][0] > 50.0  # a real revisit is found
     assert (out / 'figures' / 'F2_roc.png').exists()

@@ -29,8 +29,8 @@ class DataConfig(Config):
         'and at most so far away, 0 leaves it to chance', unit='m', low=0.0,
     )  # fmt: skip
     revisit_m: float = option(
-        0.0, 'kitti_bev, places: a place is paired with one of the same that was passed at least '
-        'so far away along the way, where there is one, 0 for any', unit='m', low=0.0,
+        0.0, 'kitti_bev, places: a place is paired with one of another run, or passed at least so '
+        'far away along the way, as long as one of these is unused, 0 for any', unit='m', low=0.0,
     )  # fmt: skip
     worlds_per_batch: int = option(
         0, 'places, kitti_bev: batches are drawn from so many worlds at a time, 0 from all', low=0

@@ -127,12 +127,12 @@ class Trainer:
             )
         active = 0.0
         for number, batch in enumerate(batches):
-            if is_mining and number % mining.refresh_steps == 0:
-                self._miner.refresh(self.model, self.device)
-            if is_mining:
-                batch = self._miner.extend(batch, rng)
             seed = np.random.SeedSequence([self.config.seed, epoch, number])
             try:
+                if is_mining and number % mining.refresh_steps == 0:
+                    self._miner.refresh(self.model, self.device)
+                if is_mining:
+                    batch = self._miner.extend(batch, rng)
                 loss, statistics = self._step(batch, seed)
             except (DivergenceError, torch.linalg.LinAlgError) as error:
                 raise DivergenceError(

@@ -15,11 +15,11 @@ from lpr_ros.core.model.describer import Describer, choose_device
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_training.calibration_step import calibrate_weights
 from lpr_training.config import TrainConfig
-from lpr_training.engine import Step, Trainer
+from lpr_training.engine import DivergenceError, Step, Trainer
 from lpr_training.processes import join_processes
 from lpr_training.run_folder import RunFolder
 from lpr_training.training_data import HeldOut, open_training_data
-from lpr_training.validation import check_revisits, match_held_out
+from lpr_training.validation import match_held_out, what_chooses
 
 VALIDATION_STRIDE = 3
 # Counted in batches, so that the time left is known long before an epoch has passed.
@@ -42,8 +42,9 @@ def fit(
     """
     processes = join_processes()
     data = open_training_data(config.data, data_root)
-    if data.held_out is not None and config.validate_every:
-        check_revisits(data.held_out, VALIDATION_STRIDE)
+    held_out = data.held_out
+    if config.validate_every:
+        held_out = what_chooses(held_out, VALIDATION_STRIDE)
     torch.manual_seed(config.seed)
     trainer = Trainer(
         config, _new_model(config, init), data, device=choose_device(device), processes=processes
@@ -60,14 +61,14 @@ def fit(
     with bar:
         for epoch in range(first, config.epochs):
             metrics = _train_epoch(trainer, epoch, bar, folder.held_out_recall)
-            if _is_due(config, epoch) and data.held_out is not None:
-                metrics['validation_recall'] = _validate(trainer, data.held_out)
+            if _is_due(config, epoch) and held_out is not None:
+                metrics['validation_recall'] = _validate(trainer, held_out)
             if processes.is_first:
                 folder.save(trainer, epoch, metrics)
             bar.update(epoch + 1 - bar.n)
             bar.set_postfix_str(_summary(metrics, folder.best_recall))
-    if processes.is_first and data.held_out is not None:
-        calibrate_weights(folder.chosen_weights, data.held_out, device=device)
+    if processes.is_first and held_out is not None:
+        calibrate_weights(folder.chosen_weights, held_out, device=device)
     processes.leave()
     return folder
 
@@ -131,7 +132,14 @@ def _is_due(config: TrainConfig, epoch: int) -> bool:
 
 def _validate(trainer: Trainer, held_out: HeldOut) -> float:
     describer = Describer(trainer.model, device=trainer.device.type)
-    return match_held_out(describer, held_out, stride=VALIDATION_STRIDE).recall()
+    radius_m = held_out.radius_m
+    try:
+        matches = match_held_out(
+            describer, held_out, stride=VALIDATION_STRIDE, radius_m=radius_m
+        )
+    except torch.linalg.LinAlgError as error:
+        raise DivergenceError(f'{error} when held-out places were described') from error
+    return matches.recall()
 
 
 def _summary(metrics: dict[str, float], best: float) -> str:

@@ -123,8 +123,8 @@ class RunFolder:
 
     def _provenance(self, metrics: dict[str, float]) -> dict[str, Any]:
         return {
-            **self._sessions[0],
-            'commit': self._commit,  # of the code that trained this epoch
+            'command': self._sessions[0]['command'],  # what began the run
+            'commit': self._commit,
             'training': self._config.to_dict(),
             'epoch': len(self.history),
             'metrics': metrics,

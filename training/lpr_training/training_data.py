@@ -16,11 +16,12 @@ from lpr_training.datasets.tuples import TrainingTuples, make_tuples, neighbours
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What chooses the model: whole runs in time order, and which of their places ask."""
+    """What chooses the model: runs in time order, one after the other, and which places ask."""
 
     places: PlaceDataset
     is_query: NDArray[np.bool_]  # those that are not trained on
     gap: int  # a match must be this many places older than its query
+    radius_m: float = 5.0  # a nearer match is right
     sites: tuple[str, ...] = ()  # of a benchmark's places, which are not turned; else none
 
 
@@ -58,19 +59,22 @@ def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     tuples = make_tuples(apart, config.positive_m, config.non_negative_m)
     chooses = _held_out(dataset, held_out, config.validation_gap)
     near = _neighbours(apart, tuples, config.neighbour_m) if config.neighbour_m else None
-    again = _revisits(apart, tuples, config.revisit_m) if config.revisit_m else None
+    again = _revisits(apart, places.runs, tuples, config.revisit_m) if config.revisit_m else None
     return TrainingData(places, tuples, chooses, near, apart, again)
 
 
 def _revisits(
-    positions: NDArray[np.float64], tuples: TrainingTuples, way_m: float
+    positions: NDArray[np.float64], runs: Sequence[str], tuples: TrainingTuples, way_m: float
 ) -> list[NDArray[np.int64]]:
-    """Return for each place the positives of it that are this far away along the way driven."""
+    """Return for each place the positives of other runs, or this far away along the way driven."""
     driven = np.cumsum(np.linalg.norm(np.diff(positions, axis=0, prepend=positions[:1]), axis=1))
-    return [
-        found[np.abs(driven[found] - driven[i]) >= way_m]
-        for i, found in ((i, tuples.positives[i]) for i in range(len(tuples)))
-    ]
+    number = np.unique(runs, return_inverse=True)[1]
+    revisits = []
+    for i in range(len(tuples)):
+        found = tuples.positives[i]
+        is_far = np.abs(driven[found] - driven[i]) >= way_m
+        revisits.append(found[is_far | (number[found] != number[i])])
+    return revisits
 
 
 def _neighbours(
@@ -143,7 +147,7 @@ def _oxford(config: DataConfig, root: Path) -> TrainingData:
     tuples = make_tuples(places.positions[:, :2], config.positive_m, config.non_negative_m)
     inside = oxford_sets.training_dataset(root, kind, inside=True)
     sites = ['oxford'] * len(inside)
-    return TrainingData(places, tuples, _all_ask(inside, sites, config.validation_gap))
+    return TrainingData(places, tuples, _all_ask(inside, sites, config))
 
 
 def _wild_places(config: DataConfig, root: Path) -> TrainingData:
@@ -151,14 +155,15 @@ def _wild_places(config: DataConfig, root: Path) -> TrainingData:
     tuples = wild_places_sets.training_tuples(places, config.positive_m, config.non_negative_m)
     inside = wild_places_sets.training_dataset(root, split=wild_places_sets.TEST)
     sites = wild_places_sets.sites_of(inside).tolist()
-    return TrainingData(places, tuples, _all_ask(inside, sites, config.validation_gap))
+    return TrainingData(places, tuples, _all_ask(inside, sites, config))
 
 
-def _all_ask(places: PlaceDataset, sites: Sequence[str], gap: int) -> HeldOut | None:
-    """Hold out the places in the test regions of a benchmark; too few choose nothing."""
-    if len(places) <= gap:
+def _all_ask(places: PlaceDataset, sites: Sequence[str], config: DataConfig) -> HeldOut | None:
+    """Hold out the places in the test regions of a benchmark, if there are any."""
+    if not len(places):
         return None
-    return HeldOut(places, np.ones(len(places), dtype=bool), gap, tuple(sites))
+    asks = np.ones(len(places), dtype=bool)
+    return HeldOut(places, asks, config.validation_gap, config.positive_m, tuple(sites))
 
 
 SOURCES: dict[str, Callable[[DataConfig, Path], TrainingData]] = {

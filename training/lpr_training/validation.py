@@ -40,8 +40,8 @@ def match_held_out(
 ) -> HeldOutMatches:
     """Match held-out places to all places at least the gap older, every cloud turned at random.
 
-    Those of a benchmark are not turned: its clouds are all in the frame of the world.
-    Every `stride`-th place takes part. Training places are in the database as distractors.
+    Those of a benchmark are not turned: neither is anything when it is evaluated.
+    Every `stride`-th place takes part; training places, where they are given, as distractors.
     """
     indices, positions, ends = _older_places(held_out, stride)
     descriptors = describe_places(
@@ -59,15 +59,24 @@ def match_held_out(
     return HeldOutMatches(distances[asks], apart <= radius_m, nearest_past <= radius_m)
 
 
-def check_revisits(held_out: HeldOut, stride: int, radius_m: float = SAME_PLACE_M) -> None:
-    """Refuse held-out places that cannot choose a model, before hours are spent."""
+def what_chooses(held_out: HeldOut | None, stride: int) -> HeldOut | None:
+    """Return the held-out places if they can choose a model, before hours are spent.
+
+    Where a configuration holds out some that cannot, it is refused; of a benchmark, whose few
+    runs may be all that is there, nothing is chosen by.
+    """
+    if held_out is None:
+        return None
     indices, positions, ends = _older_places(held_out, stride)
-    is_revisit = distance_to_past(positions, ends) <= radius_m
-    if not (is_revisit & held_out.is_query[indices]).any():
-        raise DatasetError(
-            f'no held-out place is revisited: of {int(held_out.is_query.sum())} none has one at '
-            f'least {held_out.gap} places older within {radius_m} m; choose others, or none'
-        )
+    is_revisit = distance_to_past(positions, ends) <= held_out.radius_m
+    if (is_revisit & held_out.is_query[indices]).any():
+        return held_out
+    if held_out.sites:
+        return None
+    raise DatasetError(
+        f'no held-out place is revisited: of {int(held_out.is_query.sum())} none has one at '
+        f'least {held_out.gap} places older within {held_out.radius_m} m; choose others, or none'
+    )
 
 
 def _older_places(

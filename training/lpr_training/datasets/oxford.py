@@ -9,7 +9,6 @@ T_world_sensor is a pure translation with x = easting and y = northing.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-import shutil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,8 +147,6 @@ def write_oxford(
             easting, northing = cloud.T_world_sensor[:2, 3]
             yield name, f'{northing:.6f}', f'{easting:.6f}'
 
-    if not (folder / place.table).exists():  # what a killed run left
-        shutil.rmtree(folder / place.clouds, ignore_errors=True)
     with whole_folder(folder / place.clouds) as partial:
         lines = list(rows(partial))
     write_table(folder / place.table, COLUMNS, lines)  # last: a run with a table is complete

@@ -14,8 +14,8 @@ from lpr_training.config import TrainConfig
 from lpr_training.datasets.base import PlaceDataset
 
 SAMPLE = 4
-# Of the weights: last checkpoint, state with two moments, and the next state being written.
-COPIES = 7
+# Of the weights: best and last checkpoint, state with two moments, the next state being written.
+COPIES = 8
 
 
 @dataclass(frozen=True)

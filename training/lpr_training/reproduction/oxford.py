@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+import shutil
 
 from matplotlib.figure import Figure
 import numpy as np
@@ -128,5 +129,7 @@ def _evaluate_part(part: Part, method: Method) -> RunsResult:
 
 
 def _write_submaps(root: Path, run: str, part: str, submaps: PlaceDataset) -> None:
+    # Without a table they are what a killed run of ours left: nobody else writes here.
+    shutil.rmtree(root / OXFORD.folder / run / OXFORD.parts[part].clouds, ignore_errors=True)
     bar = tqdm(range(len(submaps)), desc=f'{run} {part}', unit='submap')
     write_oxford(root, run, (submaps[i] for i in bar), part=part)

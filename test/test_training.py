@@ -14,31 +14,20 @@ import time
 import numpy as np
 import pytest
 import torch
-from toy_places import (
-    TINY,
-    TINY_OXFORD,
-    visits,
-    write_bev_file,
-    write_drive,
-    write_oxford_folder,
-)
+from toy_places import TINY, TINY_OXFORD, write_bev_file, write_drive, write_oxford_folder
 
 from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.config import override, parse_assignments
 from lpr_ros.core.model.checkpoint import load_checkpoint
-from lpr_ros.core.model.describer import Describer
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.sparse import collate
 from lpr_training import engine
 from lpr_training.config import TrainConfig
-from lpr_training.datasets.oxford import write_oxford
-from lpr_training.datasets.oxford_sets import REGIONS
 from lpr_training.engine import Trainer
 from lpr_training.fit import _new_model
 from lpr_training.losses import build_loss
 from lpr_training.run_folder import RunFolder
 from lpr_training.training_data import open_training_data
-from lpr_training.validation import match_held_out
 import train
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -423,43 +412,6 @@ def test_init_of_fewer_layers_describes_the_same_at_first(bev, tmp_path, capsys)
     line = arguments(BEV_YAML, bev, tmp_path / 'fewer', still, '--init')
     assert train.main([*line, str(out / 'last.safetensors')]) == 1
     assert 'layers=(1, 3)' in capsys.readouterr().err
-
-
-def test_places_inside_the_test_regions_of_oxford_choose_and_calibrate(tmp_path):
-    """Two runs pass the same twelve places of a test square: each is found in the run before."""
-    rng, root = np.random.default_rng(0), write_oxford_folder(tmp_path / 'data')
-    northing, easting = REGIONS['oxford'][0]
-    for run in ('2014-03', '2014-04'):
-        clouds = visits(100, 12, northing - 130.0, easting, 20.0, rng)
-        write_oxford(root, run, clouds, part='training')
-    changes = (*TINY_OXFORD, 'epochs=1', 'data.validation_gap=12', 'validate_every=1')
-    held_out = open_training_data(config_of(OXFORD_YAML, changes).data, root).held_out
-    assert (len(held_out.places), held_out.gap) == (24, 12)
-    assert len(set(held_out.places.runs)) == 2  # yet one world
-    out = tmp_path / 'run'
-    assert train.main(arguments(OXFORD_YAML, root, out, changes)) == 0
-    best = load_checkpoint(out / 'best.safetensors')
-    assert Calibration.from_dict(best.calibration).radius_m == 5.0
-    matches = match_held_out(Describer(best.build()), held_out)
-    assert (len(matches.distances), int(matches.is_revisit.sum())) == (12, 12)
-
-
-def test_revisits_are_positives_of_the_other_lap(bev):
-    changes = (*TINY_BEV, 'data.revisit_m=100.0', 'data.spacing_m=0.0')
-    data = open_training_data(config_of(BEV_YAML, changes).data, bev)
-    lap = np.array([int(name) // 39 for name in data.places.names])
-    found = [(i, j) for i, others in enumerate(data.revisits) for j in others]
-    assert len(found) > 20
-    assert all(lap[i] != lap[j] and j in data.tuples.positives[i] for i, j in found)
-
-
-def test_benchmark_without_revisits_chooses_by_nothing(tmp_path):
-    rng, root = np.random.default_rng(0), write_oxford_folder(tmp_path / 'data')
-    northing, easting = REGIONS['oxford'][0]
-    write_oxford(root, '2014-03', visits(100, 12, northing, easting, 10.0, rng), part='training')
-    changes = (*TINY_OXFORD, 'epochs=1', 'validate_every=1')
-    assert train.main(arguments(OXFORD_YAML, root, tmp_path / 'run', changes)) == 0
-    assert not (tmp_path / 'run' / 'best.safetensors').exists()
 
 
 def test_a_batch_is_turned_and_mirrored_as_one(oxford):

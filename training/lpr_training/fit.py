@@ -43,7 +43,7 @@ def fit(
     processes = join_processes()
     data = open_training_data(config.data, data_root)
     held_out = data.held_out
-    if config.validate_every:
+    if held_out is not None and (config.validate_every or held_out.sites):
         held_out = what_chooses(held_out, VALIDATION_STRIDE)
     torch.manual_seed(config.seed)
     trainer = Trainer(
@@ -132,10 +132,9 @@ def _is_due(config: TrainConfig, epoch: int) -> bool:
 
 def _validate(trainer: Trainer, held_out: HeldOut) -> float:
     describer = Describer(trainer.model, device=trainer.device.type)
-    radius_m = held_out.radius_m
     try:
         matches = match_held_out(
-            describer, held_out, stride=VALIDATION_STRIDE, radius_m=radius_m
+            describer, held_out, stride=VALIDATION_STRIDE, radius_m=held_out.radius_m
         )
     except torch.linalg.LinAlgError as error:
         raise DivergenceError(f'{error} when held-out places were described') from error

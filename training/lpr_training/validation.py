@@ -59,14 +59,12 @@ def match_held_out(
     return HeldOutMatches(distances[asks], apart <= radius_m, nearest_past <= radius_m)
 
 
-def what_chooses(held_out: HeldOut | None, stride: int) -> HeldOut | None:
+def what_chooses(held_out: HeldOut, stride: int) -> HeldOut | None:
     """Return the held-out places if they can choose a model, before hours are spent.
 
     Where a configuration holds out some that cannot, it is refused; of a benchmark, whose few
     runs may be all that is there, nothing is chosen by.
     """
-    if held_out is None:
-        return None
     indices, positions, ends = _older_places(held_out, stride)
     is_revisit = distance_to_past(positions, ends) <= held_out.radius_m
     if (is_revisit & held_out.is_query[indices]).any():

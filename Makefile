@@ -1,36 +1,42 @@
-# The two commands of the README: `make test` and `make demo`. Both set themselves up.
+# `make` lists the targets. Every target sets up the environment it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Remade when the declared or the locked dependencies change.
+# Rebuilt when the declared or the locked dependencies change.
 STAMP := $(VENV)/.installed
-EXTRAS := ros training sim peers dev
+EXTRAS := ros training sim peers docs dev
+SITE := build/site
 
-.PHONY: help test demo demo-real lint setup lock coverage sbom clean
+.PHONY: help setup test lint docs demo demo-real mutants coverage sbom lock clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make test   set up, then lint, type-check and test'
-	@echo 'make demo   set up, then play a simulated drive to the nodes and draw a report'
-	@echo 'make demo-real  the same with the real scans of ../shared/data'
-	@echo 'make lock   resolve the dependencies of setup.py anew, with hashes'
-	@echo 'make coverage  the tests again, with the lines of lpr_ros that none of them runs'
-	@echo 'make sbom   list what is installed, with licences, to build/sbom.json'
-	@echo 'make clean  remove the environment and the caches'
+	@echo 'make test       set up, lint, build the documentation, run all tests'
+	@echo 'make demo       play a simulated drive through the ROS nodes and write a report to demo/'
+	@echo 'make demo-real  the same with the real scans in ../shared/data'
+	@echo 'make docs       build the documentation site to $(SITE); dead links fail'
+	@echo 'make lint       ruff check, ruff format --check, mypy'
+	@echo 'make mutants    change operators in the code at random and list changes no test notices'
+	@echo 'make coverage   run all tests and list the lines of lpr_ros that none of them runs'
+	@echo 'make sbom       write the installed packages and their licenses to build/sbom.json'
+	@echo 'make lock       resolve the dependencies in setup.py to requirements*.lock, with hashes'
+	@echo 'make clean      remove the environment, caches and builds'
 
 setup: $(STAMP)
 
-# After the locked packages only torch is left for the second line to bring.
+# The lock covers everything except torch, which the second pip command installs. Without --use-pep517
+# an old pip puts the console scripts elsewhere than in $(BIN).
 $(STAMP): setup.py requirements-dev.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --use-pep517 -e .
 	touch $@
 
-# What runs the package, and what tests and training need besides, for every Python and platform.
-# Versions already in the files stay where they can: delete one to renew it. torch is left out, and
-# with it the CUDA libraries that it pins itself.
+# requirements.lock: what the package needs at run time; requirements-dev.lock: all extras as well.
+# Both cover every supported Python and platform. Existing pins are kept where possible; delete a
+# file to upgrade it. torch and the CUDA libraries it pins are excluded: each index serves another
+# build of torch, so no hash fits all.
 TORCH_ONLY := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 \
 	nvidia-nvshmem-cu13 triton
 UV := build/lock/bin/uv
@@ -49,20 +55,27 @@ lock: $(UV)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Tests of nodes wait for processes of their own and would wait for each other's.
-ROS_TESTS := $(wildcard test/test_ros_*.py) test/test_determinism.py
-test: lint
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(SITE)
+
+# Tests of nodes run one after another: nodes of different tests would compete for the cores.
+ROS_TESTS := $(addprefix test/,$(shell cat test/ros_tests.txt))
+test: lint docs
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ROS_TESTS:%=--ignore=%)
 	$(BIN)/python -m pytest $(ROS_TESTS)
 
-# Not part of `make test`: tracing makes it slower by half. What numba compiles is not traced.
+# Not part of `make test`: tracing takes half as long again. Code compiled by numba is not traced.
 coverage: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ROS_TESTS:%=--ignore=%) \
 		--cov=lpr_ros --cov-report=
 	$(BIN)/python -m pytest $(ROS_TESTS) \
 		--cov=lpr_ros --cov-append --cov-report=term-missing:skip-covered
+
+mutants: $(STAMP)
+	$(BIN)/python test/mutants.py
 
 sbom: $(STAMP)
 	$(BIN)/python .ci/sbom.py build/sbom.json

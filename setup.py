@@ -32,16 +32,18 @@ def shared_files(*folders: str) -> list[tuple[str, list[str]]]:
 
 setup(
     name=PACKAGE,
-    version='0.1.0',
+    version='0.2.0',
     description='LiDAR place recognition and loop closure for ROS 2',
     license='Apache-2.0',
     maintainer='lpr_ros maintainers',
     maintainer_email='maintainers@lpr-ros.example.org',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
+    package_data={f'{PACKAGE}.report': ['templates/*']},
     python_requires='>=3.10',
     install_requires=[
         'faiss-cpu',
         'gtsam',
+        'jinja2',
         'kiss-matcher',
         'matplotlib',
         'numba',
@@ -53,16 +55,17 @@ setup(
         'scipy',
         'setuptools',
         'small_gicp',
-        'torch==2.13.0',  # pinned here: every index has another file of it, so no lock can hold it
+        'torch==2.13.0',  # not in the lock: each index serves another build
         'tqdm',
     ],
     extras_require={
         'ros': [f'ros-jazzy-{name}' for name in ROS_PACKAGES],
         'training': ['tensorboard'],
         'sim': ['embreex', 'trimesh'],
-        'peers': ['map_closures'],  # what benchmark.py loops compares with
-        # Source only: CPU_ONLY=1 pip install --no-build-isolation, with libopenblas-dev (README).
+        'peers': ['map_closures'],  # baselines of benchmark.py loops
+        # Built from source: see docs/training.md.
         'minkowski': ['MinkowskiEngine==0.5.4'],
+        'docs': ['mkdocs', 'mkdocs-material', 'mkdocstrings[python]', 'pillow'],
         'dev': [
             'hypothesis',
             'mypy',
@@ -81,10 +84,10 @@ setup(
     ],
     entry_points={
         'console_scripts': [
-            'lpr_node = lpr_ros.node:main',
-            'lpr_offline = lpr_ros.offline:main',
-            'lpr_player = lpr_ros.player:main',
-            'pose_graph_node = lpr_ros.pose_graph_node:main',
+            'lpr_node = lpr_ros.lpr_node.node:main',
+            'lpr_offline = lpr_ros.cli.offline:main',
+            'lpr_player = lpr_ros.player.node:main',
+            'pose_graph_node = lpr_ros.pose_graph_node.node:main',
         ]
     },
     zip_safe=False,

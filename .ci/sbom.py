@@ -1,4 +1,4 @@
-"""List what is installed beside this package, as CycloneDX JSON: name, version, licence, source.
+"""List what is installed beside this package, as CycloneDX JSON: name, version, license, source.
 
     python .ci/sbom.py build/sbom.json
 
@@ -24,12 +24,12 @@ def component(dist: Distribution) -> dict[str, Any]:
         'name': name,
         'version': dist.version,
         'purl': f'pkg:pypi/{name}@{dist.version}',
-        'licenses': [{'license': {'name': licence_of(dist)}}],
+        'licenses': [{'license': {'name': license_of(dist)}}],
     }
 
 
-def licence_of(dist: Distribution) -> str:
-    """Return the licence as a distribution declares it, in any of the three ways there are."""
+def license_of(dist: Distribution) -> str:
+    """Return the license as a distribution declares it, in any of the three ways there are."""
     meta = dist.metadata
     kinds = [c.rpartition(' :: ')[2] for c in meta.get_all('Classifier', [])
              if c.startswith('License ::')]  # fmt: skip
@@ -39,18 +39,18 @@ def licence_of(dist: Distribution) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the list, and say which licences there are."""
+    """Write the list, and say which licenses there are."""
     found = {entry['name']: entry for entry in map(component, distributions())}
     components = [found[name] for name in sorted(found)]
     target = Path(argv[0])
     target.parent.mkdir(parents=True, exist_ok=True)
     bom = {'bomFormat': 'CycloneDX', 'specVersion': '1.5', 'version': 1, 'components': components}
     target.write_text(json.dumps(bom, indent=1) + '\n', encoding='utf-8')
-    by_licence: dict[str, list[str]] = {}
+    by_license: dict[str, list[str]] = {}
     for entry in components:
-        by_licence.setdefault(entry['licenses'][0]['license']['name'], []).append(entry['name'])
-    for licence, names in sorted(by_licence.items()):
-        print(f'{licence}: {", ".join(names)}')
+        by_license.setdefault(entry['licenses'][0]['license']['name'], []).append(entry['name'])
+    for license, names in sorted(by_license.items()):
+        print(f'{license}: {", ".join(names)}')
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Play a recorded drive with everything on: loops, pose graph and RViz.
+"""Play a recorded drive to lpr_node and pose_graph_node, and show it in RViz.
 
     ros2 launch lpr_ros demo.launch.py bag:=demo/drive
 
@@ -13,24 +13,25 @@ from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 
+# name, default, description
 ARGUMENTS = (
-    ('bag', 'demo/drive', 'bag or dataset folder to play'),
-    ('rate', '1.0', 'speed of playing'),
-    ('rviz', 'true', 'true starts RViz'),
+    ('bag', 'demo/drive', 'Bag or dataset folder to play'),
+    ('rate', '1.0', 'Playback rate of the bag'),
+    ('rviz', 'true', 'Whether to start RViz'),
 )
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Include lpr.launch.py with a bag, the pose graph and RViz."""
-    everything = Path(get_package_share_directory('lpr_ros')) / 'launch' / 'lpr.launch.py'
-    given = {name: LaunchConfiguration(name) for name, _, _ in ARGUMENTS}
+    """Include lpr.launch.py with a bag, pose_graph_node and RViz."""
+    included = Path(get_package_share_directory('lpr_ros')) / 'launch' / 'lpr.launch.py'
+    values = {name: LaunchConfiguration(name) for name, _, _ in ARGUMENTS}
     return LaunchDescription([
         *(
-            DeclareLaunchArgument(name, default_value=default, description=meaning)
-            for name, default, meaning in ARGUMENTS
+            DeclareLaunchArgument(name, default_value=default, description=description)
+            for name, default, description in ARGUMENTS
         ),
         IncludeLaunchDescription(
-            PythonLaunchDescriptionSource(str(everything)),
-            launch_arguments=({'pose_graph': 'true'} | given).items(),
+            PythonLaunchDescriptionSource(str(included)),
+            launch_arguments=({'pose_graph': 'true'} | values).items(),
         ),
     ])  # fmt: skip

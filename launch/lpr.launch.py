@@ -1,4 +1,4 @@
-"""Loop closures for a robot: lpr_node, and on request the pose graph, RViz and a player.
+"""Start lpr_node and, optionally, pose_graph_node, RViz and a player.
 
     ros2 launch lpr_ros lpr.launch.py points:=/velodyne_points odometry:=/odometry/filtered
     ros2 launch lpr_ros lpr.launch.py bag:=drive.mcap pose_graph:=true rviz:=true
@@ -17,40 +17,52 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 SHARE = Path(get_package_share_directory('lpr_ros'))
-# Fast DDS 2 (Humble, Jazzy) and 3 (Kilted) read it by different names.
+# Fast DDS 2 (Humble, Jazzy) and 3 (Kilted) read different variables.
 PROFILE_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
-# name, default, meaning
+# name, default, description
 ARGUMENTS = (
-    ('points', 'points', 'topic of the clouds'),
-    ('odometry', 'odometry', 'topic of the odometry'),
-    ('params_file', '', 'your parameters; config/lpr.yaml lists them all'),
-    ('preset', '', 'name of a file in config/presets, read before params_file'),
-    ('weights', '', 'checkpoint file, or the name of shipped weights'),
-    ('map', '', 'map file: loaded at start where it exists, saved every autosave_s'),
-    ('device', '', 'auto, cpu or cuda'),
-    ('backends', '', 'SLAM back-ends that get the loops, separated by commas'),
-    ('pose_graph', 'false', 'true starts pose_graph_node: corrected path and map -> odom'),
-    ('rviz', 'false', 'true starts RViz with config/lpr.rviz'),
-    ('bag', '', 'bag or dataset folder to play; sets simulated time'),
-    ('rate', '1.0', 'speed of playing'),
-    ('use_sim_time', 'false', 'true takes the time from /clock'),
-    ('autostart', 'true', 'false leaves configuring and activating to a lifecycle manager'),
-    ('namespace', '', 'namespace of all nodes'),
-    ('log_level', 'info', 'debug, info, warn or error'),
+    ('points', 'points', 'Topic of the LiDAR scans (sensor_msgs/PointCloud2)'),
+    ('odometry', 'odometry', 'Topic of the odometry (nav_msgs/Odometry)'),
+    (
+        'params_file',
+        '',
+        'Parameter file for lpr_node and pose_graph_node; config/lpr.yaml lists all parameters',
+    ),
+    ('preset', '', 'Name of a parameter file in config/presets; params_file overrides it'),
+    ('weights', '', 'Checkpoint file, or the name of shipped weights'),
+    ('map', '', 'Map file, loaded on startup if it exists and saved every autosave_s'),
+    ('device', '', 'Device the network runs on: auto, cpu or cuda'),
+    ('backends', '', 'SLAM back-ends that receive the loop closures, separated by commas'),
+    (
+        'pose_graph',
+        'false',
+        'Whether to start pose_graph_node, which publishes the corrected path and map -> odom',
+    ),
+    ('rviz', 'false', 'Whether to start RViz with config/lpr.rviz'),
+    ('bag', '', 'Bag or dataset folder to play, with simulated time'),
+    ('rate', '1.0', 'Playback rate of the bag'),
+    ('use_sim_time', 'false', 'Whether to use the time on /clock'),
+    (
+        'autostart',
+        'true',
+        'Whether lpr_node configures and activates itself; false with a lifecycle manager',
+    ),
+    ('namespace', '', 'Namespace of all nodes'),
+    ('log_level', 'info', 'Log level of all nodes: debug, info, warn or error'),
 )
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Declare the arguments, then start what they ask for."""
+    """Declare the arguments and start the nodes."""
     declared = [
-        DeclareLaunchArgument(name, default_value=default, description=meaning)
-        for name, default, meaning in ARGUMENTS
+        DeclareLaunchArgument(name, default_value=default, description=description)
+        for name, default, description in ARGUMENTS
     ]
-    return LaunchDescription([*declared, *shared_memory(), OpaqueFunction(function=nodes)])
+    return LaunchDescription([*declared, *fastdds_profile(), OpaqueFunction(function=nodes)])
 
 
-def shared_memory() -> list[SetEnvironmentVariable]:
-    """Let large clouds through between processes, unless the user has a profile of their own."""
+def fastdds_profile() -> list[SetEnvironmentVariable]:
+    """Select the Fast DDS profile for large clouds, unless the user has set one."""
     if any(name in os.environ for name in PROFILE_VARIABLES):
         return []
     profile = str(SHARE / 'config' / 'fastdds.xml')
@@ -58,65 +70,71 @@ def shared_memory() -> list[SetEnvironmentVariable]:
 
 
 def nodes(context: LaunchContext) -> list[Node]:
-    """Return the nodes that the arguments ask for."""
-    given = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
-    is_on = {name: value.lower() == 'true' for name, value in given.items()}
+    """Return the nodes that the arguments select."""
+    values = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
+    flags = {name: value.lower() == 'true' for name, value in values.items()}
     common: dict[str, Any] = {
         'package': 'lpr_ros',
-        'namespace': given['namespace'],
+        'namespace': values['namespace'],
         'output': 'screen',
-        'arguments': ['--ros-args', '--log-level', given['log_level']],
+        'arguments': ['--ros-args', '--log-level', values['log_level']],
     }
-    time = {'use_sim_time': is_on['use_sim_time'] or bool(given['bag'])}
-    topics = [(name, given[name]) for name in ('points', 'odometry') if given[name] != name]
-    started = [
+    time = {'use_sim_time': flags['use_sim_time'] or bool(values['bag'])}
+    topics = [(name, values[name]) for name in ('points', 'odometry') if values[name] != name]
+    # Both nodes get the same files: odometry_noise must be the same in both.
+    files = parameter_files(values)
+    selected = [
         Node(
             executable='lpr_node',
             name='lpr_node',
-            sigterm_timeout='120',  # it saves the map at its end; killed meanwhile, it would not
-            parameters=[*parameter_files(given), time | parameters(given, is_on)],
+            sigterm_timeout='120',  # SIGKILL any earlier could interrupt saving the map
+            parameters=[*files, time | parameters(values, flags)],
             remappings=topics,
             **common,
         )
     ]
-    if is_on['pose_graph']:
-        started.append(
+    if flags['pose_graph']:
+        selected.append(
             Node(
                 executable='pose_graph_node',
                 name='pose_graph_node',
-                parameters=[*parameter_files(given), time],
+                parameters=[*files, time],
                 remappings=topics,
                 **common,
             )
         )
-    if given['bag']:
-        started.append(player(given, common))
-    if is_on['rviz']:
+    if values['bag']:
+        selected.append(player(values, common))
+    if flags['rviz']:
         layout = str(SHARE / 'config' / 'lpr.rviz')
-        started.append(
+        selected.append(
             Node(package='rviz2', executable='rviz2', arguments=['-d', layout], parameters=[time])
         )
-    return started
+    return selected
 
 
-def parameter_files(given: dict[str, str]) -> list[str]:
-    """Return the files with parameters, the later ones count."""
-    preset = [str(SHARE / 'config' / 'presets' / f'{given["preset"]}.yaml')]
-    return preset * bool(given['preset']) + [given['params_file']] * bool(given['params_file'])
+def parameter_files(values: dict[str, str]) -> list[str]:
+    """Return the parameter files; later ones override earlier ones."""
+    files = []
+    if values['preset']:
+        files.append(str(SHARE / 'config' / 'presets' / f'{values["preset"]}.yaml'))
+    if values['params_file']:
+        files.append(values['params_file'])
+    return files
 
 
-def parameters(given: dict[str, str], is_on: dict[str, bool]) -> dict[str, Any]:
-    """Return what the arguments set; an empty one leaves it to the files and the defaults."""
-    values: dict[str, Any] = {'autostart': is_on['autostart']}
-    values |= {name: given[name] for name in ('weights', 'device') if given[name]}
-    if given['map']:
-        values |= {'map_path': given['map'], 'load_map': True}
-    if given['backends']:
-        values['backends'] = [name.strip() for name in given['backends'].split(',')]
-    return values
+def parameters(values: dict[str, str], flags: dict[str, bool]) -> dict[str, Any]:
+    """Return the parameters set by arguments; empty arguments set none."""
+    given: dict[str, Any] = {'autostart': flags['autostart']}
+    given |= {name: values[name] for name in ('weights', 'device') if values[name]}
+    if values['map']:
+        given |= {'map_path': values['map'], 'load_map': True}
+    if values['backends']:
+        given['backends'] = [name.strip() for name in values['backends'].split(',')]
+    return given
 
 
-def player(given: dict[str, str], common: dict[str, Any]) -> Node:
-    """Return the player of the bag, which waits for lpr_node to listen."""
-    command = [given['bag'], '--rate', given['rate'], '--wait', '1', '--quiet']
+def player(values: dict[str, str], common: dict[str, Any]) -> Node:
+    """Return the player of the bag, which waits for a subscriber of the scans."""
+    command = [values['bag'], '--rate', values['rate'], '--wait', '1', '--quiet']
     return Node(executable='lpr_player', **common | {'arguments': command + common['arguments']})

@@ -1,10 +1,10 @@
-"""Write test/data/minkowski_reference.npz: what MinkowskiEngine says, for machines without it.
+"""Write test/data/minkowski_reference.npz: results of MinkowskiEngine for machines without it.
 
 PYTHONPATH=. python test/make_minkowski_reference.py
 
-The networks are written here a second time, on MinkowskiEngine's own layers and blocks after the
-published tables (SPEC A.1), so that an error of architecture shows as well as one of arithmetic.
-Weights and clouds come from RandomState, whose stream NumPy has frozen, and are not stored.
+The networks are implemented a second time with the layers and blocks of MinkowskiEngine, after
+the published code of MinkLoc3Dv2, so that errors of architecture show as well as of arithmetic.
+Weights and clouds come from RandomState, whose stream NumPy guarantees, and are not stored.
 """
 
 import argparse
@@ -26,16 +26,16 @@ from lpr_ros.core.sparse import CloudBatch, collate
 REFERENCE = Path(__file__).parent / 'data' / 'minkowski_reference.npz'
 BACKBONES = ('minkloc3d', 'minkloc3dv2', 'wild_places')
 HEADS = {'gem': PoolingConfig(kind='gem'), 'whitened': PoolingConfig(kind='whitened')}
-# Two clouds: with three and more, global pooling of MinkowskiEngine 0.5.4 on the CPU may hand a
-# cloud the mean of another (its rows follow a hash map, once in the wrong direction).
+# Two clouds: with three or more, global pooling of MinkowskiEngine 0.5.4 on the CPU may return the
+# mean of another cloud, as its rows follow a hash map.
 CLOUD_SIZES = (200, 500)
-# Chosen so that in training mode no input of a ReLU is nearer to 0 than 1e-5: the rounding of
-# MinkowskiEngine changes from run to run and would switch such a unit on and off.
+# Chosen so that no ReLU input is within 1e-5 of 0 in training mode: MinkowskiEngine rounding
+# varies between runs and would switch such a unit on and off.
 SEED = 10
 
 
 def stream(name: str) -> np.random.RandomState:
-    """Return the random stream that belongs to a name."""
+    """Return the random stream of a name."""
     return np.random.RandomState(zlib.crc32(name.encode()))
 
 
@@ -51,7 +51,7 @@ def make_clouds() -> list[NDArray[np.int32]]:
 
 
 def set_weights(module: nn.Module) -> None:
-    """Draw every parameter and buffer from the stream of its name, in ranges of a trained net."""
+    """Draw every parameter and buffer from the stream of its name, scaled as in trained nets."""
     with torch.no_grad():
         for name, tensor in module.state_dict().items():
             random = stream(name)
@@ -62,15 +62,15 @@ def set_weights(module: nn.Module) -> None:
             elif tensor.ndim == 1:
                 values = random.normal(0.0, 0.2, tuple(tensor.shape))
             else:
-                neighbours = 4 if tensor.ndim == 3 else 1  # about as many taps of 27 find a voxel
+                neighbors = 4 if tensor.ndim == 3 else 1  # typical number of occupied cells of 27
                 fan = tensor.shape[-2] if name.endswith('kernel') else tensor.shape[-1]
-                std = math.sqrt(1.0 / (fan * neighbours))
+                std = math.sqrt(1.0 / (fan * neighbors))
                 values = random.normal(0.0, std, tuple(tensor.shape))
             tensor.copy_(torch.from_numpy(values))
 
 
 def loss_of(descriptors: Tensor) -> Tensor:
-    """Return a scalar that every entry of every descriptor pulls in its own direction."""
+    """Return a random linear combination of all descriptor entries."""
     values = stream('loss').normal(size=tuple(descriptors.shape)).astype(np.float32)
     return (descriptors * torch.from_numpy(values)).sum()
 
@@ -89,8 +89,8 @@ def summary_of(name: str, gradient: Tensor) -> tuple[float, float]:
 
 
 def published_model(backbone: BackboneConfig, pooling: PoolingConfig) -> nn.Module:
-    """Return the network on MinkowskiEngine alone; its import needs our alias for Python 3.10."""
-    from lpr_ros.core.sparse import minkowski_backend  # noqa: F401
+    """Return the network on MinkowskiEngine; importing it needs our alias for Python 3.10."""
+    from lpr_ros.core.sparse import minkowski_layers  # noqa: F401
 
     import MinkowskiEngine as ME  # isort: skip
     from MinkowskiEngine.modules.resnet_block import BasicBlock  # isort: skip
@@ -143,19 +143,27 @@ def published_model(backbone: BackboneConfig, pooling: PoolingConfig) -> nn.Modu
             self.relu = ME.MinkowskiReLU()
             self.convs, self.bn, self.blocks = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
             for plane in planes:
-                self.convs.append(ME.MinkowskiConvolution(
-                    previous, previous, kernel_size=2, stride=2, dimension=3))
+                self.convs.append(
+                    ME.MinkowskiConvolution(
+                        previous, previous, kernel_size=2, stride=2, dimension=3
+                    )
+                )
                 self.bn.append(ME.MinkowskiBatchNorm(previous))
                 self.blocks.append(nn.Sequential(Block(previous, plane)))
                 previous = plane
             self.conv1x1, self.tconvs = nn.ModuleList(), nn.ModuleList()
             for i in range(top_down):
                 self.conv1x1.append(
-                    ME.MinkowskiConvolution(planes[-1 - i], width, kernel_size=1, dimension=3))
-                self.tconvs.append(ME.MinkowskiConvolutionTranspose(
-                    width, width, kernel_size=2, stride=2, dimension=3))
-            self.conv1x1.append(ME.MinkowskiConvolution(
-                planes[-1 - top_down], width, kernel_size=1, dimension=3))
+                    ME.MinkowskiConvolution(planes[-1 - i], width, kernel_size=1, dimension=3)
+                )
+                self.tconvs.append(
+                    ME.MinkowskiConvolutionTranspose(
+                        width, width, kernel_size=2, stride=2, dimension=3
+                    )
+                )
+            self.conv1x1.append(
+                ME.MinkowskiConvolution(planes[-1 - top_down], width, kernel_size=1, dimension=3)
+            )
 
         def forward(self, x: Any) -> Any:
             levels, top_down = len(self.convs), len(self.tconvs)
@@ -187,7 +195,7 @@ def published_model(backbone: BackboneConfig, pooling: PoolingConfig) -> nn.Modu
 
 
 def cases() -> list[tuple[str, BackboneConfig, PoolingConfig]]:
-    """Return every backbone under every head, named."""
+    """Return every backbone with every pooling, by name."""
     return [
         (f'{backbone}/{head}', PRESETS[backbone]().backbone, pooling)
         for backbone in BACKBONES
@@ -207,7 +215,8 @@ def measure(build: Callable[[BackboneConfig, PoolingConfig], nn.Module]) -> dict
         gradients = gradients_of(model, batch)
         arrays[f'{case}/names'] = np.array(sorted(gradients))
         arrays[f'{case}/gradients'] = np.array(
-            [summary_of(name, gradients[name]) for name in sorted(gradients)])
+            [summary_of(name, gradients[name]) for name in sorted(gradients)]
+        )
     return arrays
 
 

@@ -1,4 +1,4 @@
-"""lpr_node in a process of its own, and hands to feed it and to see what it says."""
+"""lpr_node as a subprocess, with publishers, subscriptions and service clients for it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,15 +17,22 @@ from std_srvs.srv import Trigger
 from toy_drive import Step, step, write_weights
 from visualization_msgs.msg import MarkerArray
 
-from lpr_ros.cloud_messages import cloud_message
-from lpr_ros.core.pointcloud2 import pack_cloud
-from lpr_ros.pose_messages import odometry_message
-from lpr_ros.qos import LATCHED, LOOPS
+from lpr_ros.conversions.clouds import cloud_message
+from lpr_ros.conversions.poses import odometry_message
+from lpr_ros.core.io.pointcloud2 import pack_cloud
+from lpr_ros.ros_utils.qos import LATCHED, LOOPS
 
-START_S = 90.0  # on a busy machine; torch alone takes seconds to import
+START_S = 90.0  # on a busy machine; importing torch takes seconds
 NODE = '/lpr_node'
-# A lap is 75 m: what is one lap ago may match, and nothing across the circle.
+# A lap is 75 m: keyframes one lap ago may match, those across the circle may not.
 SHORT_LAPS = {'database.exclude_s': 3.0, 'database.exclude_m': 74.0}
+
+
+def scan_balance(status: dict[str, str]) -> int:
+    """Return the received scans minus those described, passed over or dropped."""
+    ends = [n for name, n in status.items() if name in ('described', 'passed')]
+    ends += [n for name, n in status.items() if name.startswith('dropped.')]
+    return int(status['scans']) - sum(map(int, ends))
 
 
 def cloud_of(step: Step) -> PointCloud2:
@@ -40,15 +47,15 @@ def odometry_of(step: Step, shift_ns: int = 0) -> Odometry:
 
 
 class Rig:
-    """One node process."""
+    """One lpr_node process and its counterparts."""
 
     def __init__(self, ros: Ros, topic: str = 'points', **parameters: Any):
         self.ros = ros
         self.weights = ros.folder / 'weights.safetensors'
         if not self.weights.exists():
             write_weights(self.weights)
-        given = {'weights': str(self.weights)} | SHORT_LAPS | parameters
-        self.process = start_node(ros, given, '-r', f'points:={topic}')
+        settings = {'weights': str(self.weights)} | SHORT_LAPS | parameters
+        self.process = start_node(ros, settings, '-r', f'points:={topic}')
         self.node = ros.node()
         self.points = self.node.create_publisher(PointCloud2, topic, 5)
         self.odometry = self.node.create_publisher(Odometry, 'odometry', 100)
@@ -68,14 +75,14 @@ class Rig:
         wait_until(lambda: self.node.count_publishers(f'{NODE}/candidates'), 'candidates')
 
     def send(self, sent: Step) -> None:
-        """Publish one scan, its odometry first."""
+        """Publish one scan after its odometry."""
         self.odometry.publish(odometry_of(sent))
         self.points.publish(cloud_of(sent))
 
     def take(self, sent: Step) -> Float64MultiArray:
-        """Send a scan that makes a keyframe and wait until it did.
+        """Send a scan and wait until it is a keyframe.
 
-        Once more where no answer comes: a best-effort scan may be lost while both sides meet.
+        Repeat it after a timeout: best-effort scans may be lost during discovery.
         """
         self.send(sent)
         try:
@@ -89,23 +96,23 @@ class Rig:
             self.take(step(index, **options))
 
     def status(self) -> dict[str, str]:
-        """Return its next diagnostics; others may be on the topic too."""
+        """Return the next diagnostics of this node; others may publish on the topic too."""
         self.diagnostics.drain()
         (status,) = self.diagnostics.take_until(lambda m: m.status[0].name == NODE).status
         return {v.key: v.value for v in status.values} | {'summary': status.message}
 
     def status_with(self, name: str, number: int) -> dict[str, str]:
-        """Wait until something was counted so often."""
+        """Wait until a counter reaches a number, and return the diagnostics."""
         return wait_until(
             lambda: s if int((s := self.status()).get(name, 0)) >= number else None,
-            f'{name} of {number}',
+            f'{name} >= {number}',
         )
 
     def trigger(self, name: str) -> Trigger.Response:
         return self.ros.call(self.node, Trigger, f'{NODE}/{name}')
 
     def reset(self) -> None:
-        """Have it forget everything, and forget what it said."""
+        """Reset the node and discard the messages received before."""
         assert self.trigger('reset').success
         for inbox in (self.candidates, self.loops, self.keyframes, self.markers):
             inbox.drain()
@@ -128,8 +135,9 @@ class Rig:
 
 
 def start_node(ros: Ros, parameters: dict[str, Any], *more: str) -> NodeProcess:
+    """Start lpr_node with these parameters and further ROS arguments."""
     arguments = [a for name, value in parameters.items() for a in ('-p', f'{name}:={value}')]
-    return ros.start('-m', 'lpr_ros.node', '--ros-args', *arguments, *more)
+    return ros.start('-m', 'lpr_ros.lpr_node', '--ros-args', *arguments, *more)
 
 
 def sessions_of(path: Path) -> list[str]:
@@ -137,5 +145,5 @@ def sessions_of(path: Path) -> list[str]:
 
 
 def ends_of(loop: Odometry) -> tuple[int, int]:
-    """Return query and match."""
+    """Return query and match id."""
     return tuple(int(f.split('/')[1]) for f in (loop.child_frame_id, loop.header.frame_id))

@@ -1,6 +1,6 @@
-"""Real nodes for tests: a domain of their own, events to wait for, processes to start and stop.
+"""Real ROS nodes and processes for tests, on a DDS domain of their own.
 
-Tests take the fixture `ros` of conftest.py.
+Tests use the fixture `ros` of conftest.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,13 +24,13 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_MEMORY_PROFILE = ROOT / 'config' / 'fastdds.xml'
-DOMAINS = range(1, 102)  # higher ones meet the ports the kernel gives to others
+DOMAINS = range(1, 102)  # ports of higher ones overlap with ephemeral ports
 TIMEOUT_S = 20.0
 
 
 @contextmanager
 def own_domain() -> Iterator[int]:
-    """Yield a random domain that no other test on this machine uses at the same time."""
+    """Yield a random domain that no other test on this machine uses."""
     for domain in random.SystemRandom().sample(DOMAINS, len(DOMAINS)):
         with open(Path(tempfile.gettempdir()) / f'lpr_ros_test_domain_{domain}', 'w') as lock:
             try:
@@ -43,16 +43,16 @@ def own_domain() -> Iterator[int]:
 
 
 def wait_until(is_true: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:
-    """Return the first value that is true; fail by name when none comes."""
+    """Return the first true value; fail with `what` after the timeout."""
     end = time.monotonic() + timeout_s
     while not (value := is_true()):
-        assert time.monotonic() < end, f'{what}: not within {timeout_s} s'
+        assert time.monotonic() < end, f'timeout after {timeout_s} s: {what}'
         time.sleep(0.01)
     return value
 
 
 class Inbox:
-    """The messages of one topic, in order of arrival."""
+    """The messages of one topic in order of arrival."""
 
     def __init__(self, topic: str):
         self.topic = topic
@@ -68,16 +68,16 @@ class Inbox:
         except queue.Empty:
             raise AssertionError(f'{self.topic}: no message within {timeout_s} s') from None
 
-    def take_until(self, is_it: Callable[[Any], bool], timeout_s: float = TIMEOUT_S) -> Any:
-        """Return the first message that is the one, leaving out those before it."""
+    def take_until(self, condition: Callable[[Any], bool], timeout_s: float = TIMEOUT_S) -> Any:
+        """Return the first message that fulfills the condition; skip those before."""
         end = time.monotonic() + timeout_s
         while True:
             message = self.take(max(0.0, end - time.monotonic()))
-            if is_it(message):
+            if condition(message):
                 return message
 
     def drain(self) -> list[Any]:
-        """Return what is there, without waiting."""
+        """Return all messages received so far, without waiting."""
         taken = []
         while not self._messages.empty():
             taken.append(self._messages.get())
@@ -85,7 +85,7 @@ class Inbox:
 
 
 class NodeProcess:
-    """One program in a process of its own; what it prints is kept."""
+    """A subprocess whose output is recorded."""
 
     def __init__(self, command: list[str], env: dict[str, str], log: Path):
         self._log = log
@@ -103,12 +103,12 @@ class NodeProcess:
         self.popen.send_signal(sent)
 
     def wait(self, timeout_s: float = TIMEOUT_S) -> int:
-        """Return the exit status; fail with what was printed when it does not end."""
+        """Return the exit status; kill the process and fail after the timeout."""
         try:
             return self.popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.stop()
-            raise AssertionError(f'did not end within {timeout_s} s:\n{self.output}') from None
+            raise AssertionError(f'still running after {timeout_s} s:\n{self.output}') from None
 
     def stop(self) -> None:
         if self.popen.poll() is None:
@@ -117,16 +117,14 @@ class NodeProcess:
 
 
 class Ros:
-    """A context on a domain of its own, spun in the background, and processes beside it."""
+    """An rclpy context that spins in the background, and subprocesses on the same domain."""
 
     def __init__(self, domain: int, folder: Path, stack: ExitStack):
         self.folder = folder
-        # The environment has what the wheels' start-up put there: children are not started twice.
+        # os.environ already has what the bootstrapper of the ROS wheels adds.
         self.env = os.environ | {
             'OMP_NUM_THREADS': '1',
-            'PYTHONPATH': os.pathsep.join(
-                [str(ROOT), str(ROOT / 'training'), str(ROOT / 'test')]
-            ),
+            'PYTHONPATH': os.pathsep.join([str(ROOT), str(ROOT / 'training'), str(ROOT / 'test')]),
             'PYTHONUNBUFFERED': '1',
             'ROS_LOG_DIR': str(folder / 'log'),
         }
@@ -141,7 +139,7 @@ class Ros:
         self._clients: dict[tuple[Any, str], Any] = {}
 
     def node(self, name: str = '', kind: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Return a spinning node; `kind` is its class, which takes options of rclpy's Node."""
+        """Return a spinning node of class `kind`, by default rclpy.node.Node."""
         self._count += 1
         if kind is None:
             made = rclpy.create_node(
@@ -154,19 +152,19 @@ class Ros:
         return made
 
     def listen(self, node: Any, kind: Any, topic: str, qos: Any = 10) -> Inbox:
-        """Subscribe and collect."""
+        """Subscribe to a topic and collect its messages."""
         inbox = Inbox(topic)
         node.create_subscription(kind, topic, inbox.put, qos)
         return inbox
 
     def matched(self, publisher: Any, count: int = 1) -> None:
-        """Wait until so many listen."""
+        """Wait until a publisher has this many subscriptions."""
         wait_until(
             lambda: publisher.get_subscription_count() >= count, f'{publisher.topic_name}: matched'
         )
 
     def start(self, *command: str, env: dict[str, str] | None = None) -> NodeProcess:
-        """Start a Python program, such as '-m', 'lpr_ros.player', and its arguments."""
+        """Start Python with these arguments, such as '-m', 'lpr_ros.player'."""
         self._count += 1
         log = self.folder / f'process_{self._count}.txt'
         process = NodeProcess([sys.executable, *command], self.env | (env or {}), log)
@@ -174,9 +172,9 @@ class Ros:
         return process
 
     def call(self, node: Any, kind: Any, service: str, request: Any = None) -> Any:
-        """Call a service and return the answer.
+        """Call a service and return the response.
 
-        Clients are kept: the answer to one that the server has just met may be lost.
+        Clients are reused: a server may lose the response to a client it has just discovered.
         """
         client = self._clients.get((node, service))
         if client is None:
@@ -185,7 +183,7 @@ class Ros:
         future = client.call_async(request or kind.Request())
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
-        assert done.wait(TIMEOUT_S), f'{service}: no answer within {TIMEOUT_S} s'
+        assert done.wait(TIMEOUT_S), f'{service}: no response within {TIMEOUT_S} s'
         return future.result()
 
     def _spin(self) -> None:
@@ -200,7 +198,7 @@ class Ros:
 
 @contextmanager
 def ros_session(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ros]:
-    """Yield real DDS on a domain of its own; nothing leaves the loopback interface."""
+    """Yield ROS on a domain of its own, limited to the loopback interface."""
     if os.environ.get('ROS_DISTRO') == 'humble':
         monkeypatch.setenv('ROS_LOCALHOST_ONLY', '1')
     else:

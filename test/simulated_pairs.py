@@ -1,13 +1,13 @@
-"""Pairs of simulated scans of one place, and of different ones, with their true relative pose."""
+"""Pairs of simulated scans of the same and of different places, with true relative poses."""
 
 from dataclasses import dataclass, field, replace
 import functools
 
 import numpy as np
 
-from lpr_ros.core.geometry import invert
-from lpr_ros.core.keyframes import thin
-from lpr_ros.core.records import Keyframe
+from lpr_ros.core.geometry.points import voxel_downsample
+from lpr_ros.core.geometry.se3 import invert
+from lpr_ros.core.types import Keyframe
 from lpr_training.simulator import (
     SimulationConfig,
     load_sensor,
@@ -21,7 +21,7 @@ STORED_VOXEL_M = 0.2
 
 @dataclass(frozen=True, eq=False)
 class SimulatedDrive:
-    """A drive every 2 m with scans made when asked for."""
+    """A drive with a scan every 2 m, simulated on demand."""
 
     simulation: object
     kept: dict = field(default_factory=dict)
@@ -42,28 +42,28 @@ class SimulatedDrive:
             session='a',
             stamp_ns=scan.stamp_ns,
             descriptor=np.zeros(1, np.float32),
-            points=thin(scan.points, STORED_VOXEL_M),
+            points=voxel_downsample(scan.points, STORED_VOXEL_M),
             T_odom_sensor=scan.T_odom_sensor,
-            travelled_m=2.0 * index,
+            traveled_m=2.0 * index,
         )
 
     def true_pose(self, match, query):
-        """T_match_query."""
+        """Return T_match_query."""
         return invert(self.T_world_sensor[match]) @ self.T_world_sensor[query]
 
     def pairs(self, *, count, nearer_m=8.0, farther_m=0.0, seed=0):
-        """Pairs (match, query) at such a distance, at least 60 m of drive between them."""
+        """Return pairs (match, query) in this distance range, at least 60 m of travel apart."""
         xy = self.T_world_sensor[:, :2, 3]
-        far = np.linalg.norm(xy[:, None] - xy[None], axis=2)
+        distance_m = np.linalg.norm(xy[:, None] - xy[None], axis=2)
         later = np.arange(len(xy))[None] - np.arange(len(xy))[:, None] > 30
-        found = np.argwhere(later & (far < nearer_m) & (far >= farther_m))
+        found = np.argwhere(later & (distance_m < nearer_m) & (distance_m >= farther_m))
         chosen = np.random.default_rng(seed).permutation(len(found))[:count]
         return [(int(a), int(b)) for a, b in found[chosen]]
 
 
 @functools.cache
 def simulate(kind, sensor='hdl64', *, columns=512, seed=21, size_m=160.0, length_m=600.0):
-    """Drive through a small world that the defaults were not tuned on."""
+    """Simulate a drive through a small world that the defaults were not tuned on."""
     world = make_world(kind, seed, size_m=size_m)
     drive = make_drive(world, length_m, seed=seed)
     config = SimulationConfig(spacing_m=2.0, workers=1)

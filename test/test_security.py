@@ -2,15 +2,18 @@
 
 import ast
 import json
+import os
 from pathlib import Path
 import pickle
 import runpy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets.published import read_pickle
+from lpr_training.datasets.splits.published_pickles import read_pickle
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted([*ROOT.glob('lpr_ros/**/*.py'), *ROOT.glob('training/**/*.py')])
@@ -88,7 +91,7 @@ def test_the_scan_sees_each_of_them(source):
 def test_one_file_unpickles_and_only_through_stand_ins():
     """The published benchmark is pickles; every global in them is answered by our own code."""
     users = [path.name for path in SOURCES if 'pickle.Unpickler' in path.read_text()]
-    assert users == ['published.py']
+    assert users == ['published_pickles.py']
 
 
 def network_uses(source: str) -> set[str]:
@@ -146,7 +149,39 @@ def test_a_pickle_cannot_ask_for_more_memory_than_its_size_allows(tmp_path):
     assert read_pickle(path) == [1, 2]
 
 
-def test_sbom_lists_what_is_installed_with_licences(tmp_path, capsys):
+def test_numba_caches_only_in_a_folder_that_no_one_else_can_write(tmp_path):
+    """Numba unpickles its cache: next to the source, anyone who can write there runs code."""
+    code = """
+from lpr_ros.core.model import wall_alignment, wall_alignment_numba
+from lpr_ros.core.sparse import kernel_map, kernel_map_numba
+maps = kernel_map_numba
+for f in (wall_alignment_numba.alignment, maps.rows_ahead, maps.list_pairs):
+    print(f.stats.cache_path)
+"""
+
+    def cache_paths(**environment):
+        kept = {k: v for k, v in os.environ.items() if k != 'NUMBA_CACHE_DIR'}
+        command = [sys.executable, '-c', code]
+        done = subprocess.run(
+            command, env={**kept, **environment}, capture_output=True, text=True, timeout=200
+        )
+        return done.stdout.split() or done.stderr.splitlines()[-1]
+
+    paths = cache_paths(XDG_CACHE_HOME=str(tmp_path))
+    assert len(paths) == 3
+    assert all(Path(path).is_relative_to(tmp_path / 'lpr_ros' / 'numba') for path in paths)
+    (tmp_path / 'lpr_ros' / 'numba').chmod(0o777)
+    assert 'RuntimeError: no cache folder' in cache_paths(XDG_CACHE_HOME=str(tmp_path))
+    chosen = cache_paths(NUMBA_CACHE_DIR=str(tmp_path / 'chosen'))
+    assert all(Path(path).is_relative_to(tmp_path / 'chosen') for path in chosen)
+
+
+def test_no_source_uses_the_default_cache_of_numba():
+    users = [path.name for path in SOURCES if 'cache=True' in path.read_text()]
+    assert users == ['numba_compile.py']
+
+
+def test_sbom_lists_what_is_installed_with_licenses(tmp_path, capsys):
     main = runpy.run_path(str(ROOT / '.ci' / 'sbom.py'))['main']
     assert main([str(tmp_path / 'build' / 'sbom.json')]) == 0
     bom = json.loads((tmp_path / 'build' / 'sbom.json').read_text())
@@ -156,6 +191,6 @@ def test_sbom_lists_what_is_installed_with_licences(tmp_path, capsys):
     assert found['numpy']['purl'] == f'pkg:pypi/numpy@{np.__version__}'
     assert {'torch', 'faiss-cpu', 'pyyaml', 'safetensors'} <= found.keys()
     assert list(found) == sorted(found)
-    licences = {n: entry['licenses'][0]['license']['name'] for n, entry in found.items()}
-    assert 'BSD' in licences['numpy']
+    licenses = {n: entry['licenses'][0]['license']['name'] for n, entry in found.items()}
+    assert 'BSD' in licenses['numpy']
     assert 'torch' in capsys.readouterr().out

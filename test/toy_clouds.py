@@ -1,4 +1,4 @@
-"""Small clouds for tests: seeded, with neighbours, negative coordinates and different sizes."""
+"""Small clouds for tests: seeded, with neighbors, negative coordinates and different sizes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +13,20 @@ def random_cells(rng: np.random.Generator, count: int, extent: int = 6) -> NDArr
 
 
 def random_walk(rng: np.random.Generator, count: int) -> NDArray[np.int32]:
-    """Return up to `count` unique cells along a walk: connected, yet spread far."""
+    """Return up to `count` unique cells along a random walk: connected and spread out."""
     steps = rng.integers(-1, 2, size=(count, 3), dtype=np.int32)
     return rng.permutation(np.unique(steps.cumsum(axis=0, dtype=np.int32), axis=0))
 
 
 def random_scene(rng: np.random.Generator, points: int = 1500) -> NDArray[np.float32]:
-    """Return points on a ground plane and the walls of a few boxes, metres, sensor frame."""
+    """Return points on a ground plane and the walls of a few boxes, meters, sensor frame."""
     ground = rng.uniform(-25.0, 25.0, (points, 3))
     ground[:, 2] = rng.normal(-1.7, 0.02, points)
     boxes = []
-    for centre in rng.uniform(-20.0, 20.0, (6, 2)):
+    for center in rng.uniform(-20.0, 20.0, (6, 2)):
         box = rng.uniform(-1.0, 1.0, (points // 6, 3)) * rng.uniform(1.0, 4.0, 3)
         box[:, rng.integers(2)] = rng.uniform(1.0, 3.0)
-        boxes.append(box + np.array([*centre, 0.5]))
+        boxes.append(box + np.array([*center, 0.5]))
     return np.concatenate([ground, *boxes]).astype(np.float32)
 
 

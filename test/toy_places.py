@@ -1,4 +1,4 @@
-"""Small places in the layouts of the benchmarks: every visit of a place sees the same things."""
+"""Write small datasets in the benchmark formats; visits of a place see the same objects."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.clock import NS_PER_S
+from lpr_ros.core.timing import NS_PER_S
 from lpr_training.datasets.oxford import INHOUSE, POINTS, write_oxford
-from lpr_training.datasets.oxford_sets import REGIONS
 from lpr_training.datasets.places import write_places
+from lpr_training.datasets.splits.oxford import REGIONS
+from lpr_training.datasets.splits.wild_places import POLYGONS
 from lpr_training.datasets.wild_places import write_wild_places
-from lpr_training.datasets.wild_places_sets import POLYGONS
 
-# A network that trains in seconds, as --set assignments.
+# --set assignments of a network that trains in seconds.
 TINY = (
     'model.backbone.planes=[8,16]',
     'model.backbone.layers=[1,1]',
@@ -25,7 +25,7 @@ TINY = (
     'chunk_size=4',
 )
 TINY_OXFORD = (*TINY, 'model.input.step=[0.04,0.04,0.04]')
-TRAINING_AREA = (5734000.0, 618000.0)  # northing, easting; outside every test square
+TRAINING_AREA = (5734000.0, 618000.0)  # northing, easting; outside all test regions
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +42,17 @@ def pose(x: float, y: float) -> NDArray[np.float64]:
 
 
 def unit_cloud(place: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return what a visit sees of a place: clumps that belong to it, a little displaced."""
+    """Return the cloud of one visit: clusters of the place, slightly displaced."""
     world = np.random.default_rng([7, place])
-    centres = world.uniform(-0.8, 0.8, (25, 3)) + rng.normal(0.0, 0.01, (25, 3))
-    points = centres[np.arange(POINTS) % 25] + world.uniform(-0.08, 0.08, (POINTS, 3))
+    centers = world.uniform(-0.8, 0.8, (25, 3)) + rng.normal(0.0, 0.01, (25, 3))
+    points = centers[np.arange(POINTS) % 25] + world.uniform(-0.08, 0.08, (POINTS, 3))
     return np.clip(points, -1.0, 1.0).astype(np.float32)
 
 
 def visits(
     first: int, count: int, northing: float, easting: float, spacing: float, rng
 ) -> list[Cloud]:
-    """Return one visit of `count` places along the northing, about a metre off."""
+    """Return one visit of `count` places along the northing, with an offset of about 1 m."""
     return [
         Cloud(
             unit_cloud(first + i, rng),
@@ -64,7 +64,7 @@ def visits(
 
 
 def write_oxford_folder(root: Path) -> Path:
-    """Write two runs of Oxford, training and evaluation, and two of each in-house set."""
+    """Write two Oxford runs, training and evaluation, and two of each In-house set."""
     rng = np.random.default_rng(0)
     for run in ('2014-01', '2014-02'):
         clouds = visits(0, 10, *TRAINING_AREA, 60.0, rng)
@@ -81,12 +81,12 @@ def write_oxford_folder(root: Path) -> Path:
 
 
 def metric_cloud(place: int, rng: np.random.Generator, points: int = 500) -> NDArray[np.float32]:
-    """Return a visit of a place in metres, 20 m around."""
+    """Return the cloud of one visit in meters, within 20 m."""
     return 20.0 * unit_cloud(place, rng)[:points]
 
 
 def write_wild_places_folder(root: Path) -> Path:
-    """Write all eight sequences: each passes places of training, then of test, twice."""
+    """Write all eight sequences, each with two laps of training and test places."""
     rng = np.random.default_rng(1)
     for letter, site in (('V', 'Venman'), ('K', 'Karawatha')):
         test_x, test_y = np.mean(POLYGONS[site][0], axis=0)
@@ -108,7 +108,7 @@ def write_wild_places_folder(root: Path) -> Path:
 
 
 def circle_drive(frames: int, laps: int) -> NDArray[np.float64]:
-    """Return poses (laps * frames, 4, 4) around a circle of 60 m radius, heading along it."""
+    """Return poses (laps * frames, 4, 4) along a circle of 60 m radius."""
     angles = np.arange(laps * frames) * (2.0 * np.pi / frames)
     T = np.tile(np.eye(4), (len(angles), 1, 1))
     T[:, 0, 3], T[:, 1, 3] = 60.0 * np.cos(angles), 60.0 * np.sin(angles)
@@ -119,7 +119,7 @@ def circle_drive(frames: int, laps: int) -> NDArray[np.float64]:
 
 
 def pillars(T: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return what stands around the circle, seen from one pose: x-y (n, 2), heights (n,)."""
+    """Return the pillars near a pose in its frame: x-y (n, 2), heights (n,)."""
     world = np.random.default_rng(11)
     xy = world.uniform(-90.0, 90.0, (1500, 2))
     heights = world.integers(2, 9, 1500)
@@ -129,7 +129,7 @@ def pillars(T: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int
 
 
 def write_bev_file(path: Path, frames: int = 39, laps: int = 2) -> Path:
-    """Write a drive of some laps as bird's-eye counts."""
+    """Write laps around the circle as bird's-eye counts."""
     poses = circle_drive(frames, laps)
     counts = np.zeros((len(poses), 151, 151), np.uint8)
     for image, T in zip(counts, poses, strict=True):
@@ -142,12 +142,14 @@ def write_bev_file(path: Path, frames: int = 39, laps: int = 2) -> Path:
 
 
 def write_drive(root: Path, run: str, frames: int = 39, laps: int = 2) -> Path:
-    """Write the same drive as metric clouds in the layout `places`."""
+    """Write the same drive as metric clouds in the format `places`."""
     clouds = []
     for i, T in enumerate(circle_drive(frames, laps)):
         xy, heights = pillars(T)
-        stacked = [np.column_stack([*np.tile(p, (h, 1)).T, 0.4 * np.arange(h)])
-                   for p, h in zip(xy, heights, strict=True)]  # fmt: skip
+        stacked = [
+            np.column_stack([*np.tile(p, (h, 1)).T, 0.4 * np.arange(h)])
+            for p, h in zip(xy, heights, strict=True)
+        ]
         points = np.concatenate(stacked).astype(np.float32)
         clouds.append(Cloud(points, T, (1 + i) * NS_PER_S))
     write_places(root, run, clouds)

@@ -1,64 +1,67 @@
-r"""Store in a checkpoint what its descriptor distances mean, from held-out places.
+r"""Calibrate the descriptor distances of a checkpoint on held-out places.
 
 python training/calibrate.py --weights weights/kitti_bev.safetensors --data ../shared/data
 
-Training does this at its end. The held-out places are those of the training configuration that
-the checkpoint carries, or of --config; every match of theirs is a pair to calibrate on.
+Training calibrates when it ends; use this command to repeat that, for example after averaging
+checkpoints. The held-out places are those of --config, by default of the training configuration
+stored in the checkpoint.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lpr_ros.core.calibration import Calibration
-    from lpr_training.config import DataConfig
+from lpr_ros.core.resources import WEIGHTS_HELP
+from lpr_training.command import make_parser, run_command
+
+if TYPE_CHECKING:  # --help must not import torch
+    from lpr_ros.core.model.calibration import Calibration
+    from lpr_training.train.config import DataConfig
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Return the parser."""
+    parser = make_parser(__file__, __doc__)
     add = parser.add_argument
-    add('--weights', type=Path, required=True, metavar='FILE', help='checkpoint to calibrate')
+    add('--weights', default='', metavar='FILE|NAME', help=f'{WEIGHTS_HELP}; default: kitti_bev')
     add('--data', type=Path, required=True, metavar='DIR', help='folder of the dataset')
-    add('--out', type=Path, metavar='FILE', help='write here instead of into the checkpoint')
-    add('--config', type=Path, metavar='YAML', help='training configuration, if it has none')
-    add('--radius', type=float, default=5.0, metavar='M', help='nearer is the same place (5)')
+    add('--out', type=Path, metavar='FILE', help='output file (default: overwrite --weights)')
+    add(
+        '--config',
+        type=Path,
+        metavar='YAML',
+        help='training configuration (default: the one stored in the checkpoint)',
+    )
+    add(
+        '--radius',
+        type=float,
+        default=5.0,
+        metavar='M',
+        help='matches within this distance are the same place (default: 5)',
+    )
     add('--device', default='auto', choices=('auto', 'cpu', 'cuda'))
-    add('--batch', type=int, default=16, help='clouds described at once (16)')
+    add('--batch', type=int, default=16, help='clouds described per batch (default: 16)')
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Calibrate as the command line says; return 0, 1 on bad input, 130 when interrupted."""
-    args = build_parser().parse_args(argv)
-    from lpr_ros.core.errors import LprError  # imported late: --help must be instant
+def run(args: argparse.Namespace) -> None:
+    """Calibrate the checkpoint and print its distance thresholds."""
+    from lpr_ros.core.errors import ConfigError, DatasetError
+    from lpr_ros.core.resources import weights_path
+    from lpr_training.train.calibration import calibrate_weights
+    from lpr_training.train.data import open_training_data
 
-    try:
-        print(_table(_run(args)))
-    except (LprError, OSError) as error:
-        print(f'calibrate.py: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('\ninterrupted; the checkpoint is as it was', file=sys.stderr)
-        return 130
-    return 0
-
-
-def _run(args: argparse.Namespace) -> 'Calibration':
-    from lpr_ros.core.errors import DatasetError
-    from lpr_training.calibration_step import calibrate_weights
-    from lpr_training.training_data import open_training_data
-
-    held_out = open_training_data(_data_config(args), args.data).held_out
+    weights = weights_path(args.weights)
+    if args.out is None and not Path(args.weights).expanduser().is_file():
+        raise ConfigError(
+            f'{weights}: shipped weights are not calibrated in place; give --out FILE'
+        )
+    held_out = open_training_data(_data_config(args, weights), args.data).held_out
     if held_out is None:
-        raise DatasetError('this configuration holds out no places to calibrate on')
-    return calibrate_weights(
-        args.weights,
+        raise DatasetError('the configuration has no held-out places to calibrate on')
+    calibration = calibrate_weights(
+        weights,
         held_out,
         out=args.out,
         device=args.device,
@@ -66,32 +69,39 @@ def _run(args: argparse.Namespace) -> 'Calibration':
         radius_m=args.radius,
         progress=True,
     )
+    print(_table(calibration))
 
 
-def _data_config(args: argparse.Namespace) -> 'DataConfig':
+def _data_config(args: argparse.Namespace, weights: Path) -> 'DataConfig':
     from lpr_ros.core.errors import CheckpointError
     from lpr_ros.core.model.checkpoint import load_checkpoint
-    from lpr_training.config import DataConfig, TrainConfig
+    from lpr_training.train.config import DataConfig, TrainConfig
 
     if args.config:
         return TrainConfig.from_yaml(args.config).data
-    training = load_checkpoint(args.weights).provenance.get('training', {})
+    training = load_checkpoint(weights).provenance.get('training', {})
     if 'data' not in training:
-        raise CheckpointError(f'{args.weights}: knows no training data; give --config YAML')
+        raise CheckpointError(f'{weights}: has no training configuration; give --config YAML')
     return DataConfig.from_dict(training['data'])
 
 
-def _table(fitted: 'Calibration') -> str:
+def _table(calibration: 'Calibration') -> str:
     lines = [
-        f'{fitted.pairs} matches, {fitted.same_pairs} of them within {fitted.radius_m:g} m',
+        f'{calibration.pairs} matches, {calibration.same_pairs} of them within '
+        f'{calibration.radius_m:g} m',
         '',
-        '| precision | distance |',
+        '| precision | maximum distance |',
         '|---|---|',
-        f'| 90 % | {fitted.distance_at_90_percent:.4f} |',
-        f'| 99 % | {fitted.distance_at_99_percent:.4f} |',
-        f'| 99.9 % | {fitted.distance_at_999_permille:.4f} |',
+        f'| 90 % | {calibration.distance_at_90_percent:.4f} |',
+        f'| 99 % | {calibration.distance_at_99_percent:.4f} |',
+        f'| 99.9 % | {calibration.distance_at_999_permille:.4f} |',
     ]
     return '\n'.join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(build_parser(), run, argv, on_interrupt='The checkpoint is unchanged')
 
 
 if __name__ == '__main__':

@@ -1,95 +1,111 @@
-"""Turn recordings into a dataset to train and evaluate on.
+"""Convert bags to a dataset for training and evaluation.
 
     python training/convert.py BAG ... --out DIR
 
-Each BAG (rosbag2 folder, .mcap, .db3 or ROS 1 .bag) becomes a run DIR/<name> that the dataset
-`places` reads: keyframes, or with --submap scans merged along the odometry.
+Each BAG (rosbag2 folder, .mcap, .db3 or ROS 1 .bag) becomes a run DIR/<name> of the dataset
+`places`: keyframes, or with --submap scans merged along the odometry.
 """
 
 import argparse
 from collections.abc import Iterable, Sequence
-import logging
 from pathlib import Path
-import sys
 from typing import TYPE_CHECKING, Any
 
+from lpr_training.command import make_parser, run_command
+
 if TYPE_CHECKING:
-    from lpr_ros.core.bags import OnBad
     from lpr_ros.core.errors import DatasetError
-    from lpr_ros.core.keyframes import KeyframeConfig
+    from lpr_ros.core.recordings.base import OnBad
+    from lpr_ros.core.retrieval.keyframing import KeyframeConfig
     from lpr_training.datasets.bag import BagDataset
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Return the parser."""
+    parser = make_parser(__file__, __doc__)
     add = parser.add_argument
     add('bags', nargs='+', type=Path, metavar='BAG')
-    add('--out', type=Path, required=True, metavar='DIR', help='folder of the dataset')
-    add('--points', default='', metavar='TOPIC', help='PointCloud2, if there are several')
-    add('--odometry', default='', metavar='TOPIC', help='Odometry or PoseStamped, if several')
-    add('--truth', default='', metavar='TOPIC', help='true poses (default: named ground_truth)')
-    add('--poses', type=Path, metavar='FILE', help='TUM or KITTI file in place of --odometry')
+    add('--out', type=Path, required=True, metavar='DIR', help='folder for the dataset')
+    add('--points', default='', metavar='TOPIC', help='PointCloud2 topic, required if several')
+    add(
+        '--odometry',
+        default='',
+        metavar='TOPIC',
+        help='Odometry or PoseStamped topic, required if several',
+    )
+    add(
+        '--truth',
+        default='',
+        metavar='TOPIC',
+        help='ground-truth poses (default: the topic named ground_truth)',
+    )
+    add('--poses', type=Path, metavar='FILE', help='TUM or KITTI pose file instead of odometry')
     add(
         '--extrinsic',
         type=float,
         nargs=7,
         metavar=('X', 'Y', 'Z', 'QX', 'QY', 'QZ', 'QW'),
-        help='sensor on the body of the odometry (default: from /tf_static)',
+        help='pose of the sensor in the base frame of the odometry (default: from /tf_static)',
     )
-    add('--distance', type=float, default=2.0, metavar='M', help='keyframe every M metres (2)')
-    add('--angle', type=float, default=0.0, metavar='DEG', help='and every DEG turned (off)')
-    add('--interval', type=float, default=0.0, metavar='S', help='and every S seconds (off)')
-    add('--submap', type=float, default=0.0, metavar='M', help='merge M metres of scans (off)')
-    add('--voxel', type=float, default=0.1, metavar='M', help='one point per voxel in submaps')
-    add('--skip-bad', action='store_true', help='leave out and list what cannot be read')
+    add(
+        '--distance',
+        type=float,
+        default=2.0,
+        metavar='M',
+        help='keyframe every M meters (default: 2)',
+    )
+    add(
+        '--angle', type=float, default=0.0, metavar='DEG', help='keyframe every DEG degrees of yaw'
+    )
+    add('--interval', type=float, default=0.0, metavar='S', help='keyframe every S seconds')
+    add('--submap', type=float, default=0.0, metavar='M', help='merge scans over M meters')
+    add(
+        '--voxel',
+        type=float,
+        default=0.1,
+        metavar='M',
+        help='voxel size of submaps, one point per voxel (default: 0.1)',
+    )
+    add('--skip-bad', action='store_true', help='skip and list unreadable messages')
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Convert recordings; return 0, 1 on bad input, 130 when interrupted."""
-    args = build_parser().parse_args(argv)
-    logging.basicConfig(level=logging.WARNING, format='%(levelname)s: %(message)s')
-    from lpr_ros.core.bag_source import run_name  # imported late: --help must be instant
-    from lpr_ros.core.errors import LprError
+def run(args: argparse.Namespace) -> None:
+    """Convert every bag, then list what was skipped."""
+    from lpr_ros.core.errors import ConfigError
+    from lpr_ros.core.recordings.bag import run_name
 
-    bad: list[DatasetError] = []
-    try:
-        runs = [run_name(bag) for bag in args.bags]
-        if len(set(runs)) != len(runs):
-            raise LprError(f'expected bags with different names, got {runs}')
-        for bag, run in zip(args.bags, runs, strict=True):
-            print(convert_one(args, bag, run, bad))
-    except (LprError, OSError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('interrupted; the same command goes on from here', file=sys.stderr)
-        return 130
-    if bad:
-        print(f'left out {len(bad)} that could not be read:')
-        for error in bad:
+    skipped: list[DatasetError] = []
+    runs = [run_name(bag) for bag in args.bags]
+    if len(set(runs)) != len(runs):
+        raise ConfigError(f'expected bags with different names, got {runs}')
+    for bag, name in zip(args.bags, runs, strict=True):
+        print(convert_one(args, bag, name, skipped))
+    if skipped:
+        print(f'skipped {len(skipped)} unreadable messages:')
+        for error in skipped:
             print(f'  {error}')
-    return 0
 
 
 def convert_one(
-    args: argparse.Namespace, bag: Path, run: str, bad: 'list[DatasetError]'
+    args: argparse.Namespace, bag: Path, run: str, skipped: 'list[DatasetError]'
 ) -> str:
-    """Convert one recording and return a line that says what came of it."""
-    from lpr_training.conversion import convert, is_complete
+    """Convert one bag and return a summary line."""
+    from lpr_training.datasets.convert import convert, is_complete
 
     settings = settings_of(args, bag)
     if is_complete(args.out, run, settings):
         return f'{run}: already converted'
-    on_bad = bad.append if args.skip_bad else None
+    on_bad = skipped.append if args.skip_bad else None
     dataset = open_bag(args, bag, run, on_bad)
     done = convert(
         dataset, args.out, run, settings, progress=progress_bar(run, 'place'), on_bad=on_bad
     )
-    kept = f', {done.places - done.written} from before' if done.places > done.written else ''
+    kept = (
+        f', {done.places - done.written} of them converted earlier'
+        if done.places > done.written
+        else ''
+    )
     lost = f', {dataset.without_pose} scans without a pose' if dataset.without_pose else ''
     return (
         f'{run}: {done.places} places{kept}{lost} in {args.out / run} '
@@ -99,8 +115,8 @@ def convert_one(
 
 
 def keyframes_of(args: argparse.Namespace) -> 'KeyframeConfig':
-    """Return the keyframe configuration that the command line asks for."""
-    from lpr_ros.core.keyframes import KeyframeConfig
+    """Return the keyframe configuration of the command line."""
+    from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 
     return KeyframeConfig(
         distance_m=args.distance,
@@ -112,7 +128,7 @@ def keyframes_of(args: argparse.Namespace) -> 'KeyframeConfig':
 
 
 def settings_of(args: argparse.Namespace, bag: Path) -> dict[str, Any]:
-    """Return all that the result depends on, to be kept beside it."""
+    """Return everything that determines the result; stored with it to detect changes."""
     return {
         'bag': str(bag.resolve()),
         'points': args.points,
@@ -127,9 +143,9 @@ def settings_of(args: argparse.Namespace, bag: Path) -> dict[str, Any]:
 def open_bag(
     args: argparse.Namespace, bag: Path, run: str, on_bad: 'OnBad | None'
 ) -> 'BagDataset':
-    """Open a recording as a dataset of keyframes."""
+    """Open a bag as a dataset of keyframes."""
     from lpr_ros.core.errors import ConfigError
-    from lpr_ros.core.geometry import pose_from_quaternion
+    from lpr_ros.core.geometry.se3 import pose_from_quaternion
     from lpr_training.datasets.bag import BagDataset
 
     extrinsic = None
@@ -151,13 +167,20 @@ def open_bag(
 
 
 def progress_bar(label: str, unit: str) -> Any:
-    """Return a function that shows how far an iteration has come."""
+    """Return a function that iterates with a progress bar."""
     from tqdm import tqdm
 
     def progress(items: Iterable[Any], total: int) -> Iterable[Any]:
         return tqdm(items, total=total, desc=label, unit=unit)
 
     return progress
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(
+        build_parser(), run, argv, on_interrupt='Run the same command again to continue'
+    )
 
 
 if __name__ == '__main__':

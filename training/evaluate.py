@@ -1,4 +1,4 @@
-r"""Evaluate a checkpoint, or the handcrafted baseline, by one of the published protocols.
+r"""Evaluate a checkpoint, or Scan Context as a baseline, with one of the published protocols.
 
 python training/evaluate.py kitti_bev --weights weights/kitti_bev.safetensors \
         --data kitti_bev_05.npz --yaw random --seed 7 --json FILE --figures DIR
@@ -13,130 +13,53 @@ python training/evaluate.py wild_places_intra --weights W --data Wild-Places
 
 import argparse
 from collections.abc import Sequence
-import logging
 from pathlib import Path
-import sys
 
-PROTOCOLS = {
-    'kitti_bev': "KITTI bird's-eye images, early frames against later ones",
-    'sequence': 'one drive against its own past',
-    'places': 'converted or simulated worlds, every drive against the others of its world',
-    'oxford': 'Oxford RobotCar and the in-house sets, all pairs of runs',
-    'wild_places_inter': 'Wild-Places between the sequences of each site',
-    'wild_places_intra': 'Wild-Places, revisits within each sequence',
-}
+from lpr_ros.core.resources import WEIGHTS_HELP
+from lpr_training.command import make_parser, run_command
+from lpr_training.evaluation.protocol import Protocol
+from lpr_training.evaluation.registry import PROTOCOLS, run_protocol
+from lpr_training.evaluation.report import write_figures, write_json
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Return the parser, with one subcommand per protocol."""
+    parser = make_parser(__file__, __doc__)
     commands = parser.add_subparsers(dest='protocol', required=True, metavar='PROTOCOL')
-    for name, about in PROTOCOLS.items():
+    for name, protocol in PROTOCOLS.items():
+        about = protocol.description
         command = commands.add_parser(name, help=about, description=about)
-        _add_common(command, takes_metres=name != 'oxford')
-        OPTIONS[name](command)
+        _add_common_options(command, protocol)
+        protocol.add_options(command)
     return parser
 
 
-def _add_common(parser: argparse.ArgumentParser, *, takes_metres: bool) -> None:
+def _add_common_options(parser: argparse.ArgumentParser, protocol: Protocol) -> None:
     add = parser.add_argument
-    add('--weights', type=Path, metavar='FILE', help='checkpoint (.safetensors)')
+    add('--weights', default='', metavar='FILE|NAME', help=f'{WEIGHTS_HELP}; default: kitti_bev')
     add('--data', type=Path, required=True, help='file or folder of the dataset')
-    add('--json', type=Path, metavar='FILE', help='write every number here')
-    add('--figures', type=Path, metavar='DIR', help='write figures here, PNG and PDF')
-    methods = ('whitened-checkpoint', *(('scan_context',) if takes_metres else ()))
-    add('--method', choices=methods, default=methods[0], help=f'default {methods[0]}')
+    add('--json', type=Path, metavar='FILE', help='write all results to this file')
+    add('--figures', type=Path, metavar='DIR', help='write figures to this folder, PNG and PDF')
+    methods = protocol.methods
+    add('--method', choices=methods, default=methods[0], help=f'default: {methods[0]}')
     add('--device', default='auto', choices=('auto', 'cpu', 'cuda'))
-    add('--batch', type=int, default=16, help='clouds described at once (16)')
-    add('--quiet', action='store_true', help='no progress bar')
+    add('--batch', type=int, default=16, help='clouds described per batch (default: 16)')
+    add('--quiet', action='store_true', help='hide the progress bar')
 
 
-def _kitti_bev_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add('--database', metavar='A:B', help='frames of the database (default: by sequence)')
-    add('--queries', metavar='A:B', help='frames that ask (default: by sequence)')
-    _yaw_options(parser, 'random')
-
-
-def _sequence_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add('--dataset', metavar='NAME', help='kitti_bev, scans, places, kitti or bag (guessed)')
-    add('--run', default='', help='which run, where the data has several')
-    add('--exclude', type=float, default=300.0, metavar='N', help='recent past left out (300)')
-    add('--exclude-by', choices=('frames', 'time', 'distance'), default='frames',
-        help='unit of --exclude: frames, seconds or metres travelled')  # fmt: skip
-    add('--radius', type=float, default=4.0, metavar='M', help='a match is right within (4)')
-    _yaw_options(parser, 'none')
-
-
-def _places_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add('--worlds', nargs='+', metavar='WORLD', help='only these (default: all under --data)')
-    add('--drives', default='*', metavar='PATTERN', help="only those so named, '*_hdl64' (all)")
-    add('--radius', type=float, default=5.0, metavar='M', help='a match is right within (5)')
-    _yaw_options(parser, 'random')
-
-
-def _yaw_options(parser: argparse.ArgumentParser, default: str) -> None:
-    add = parser.add_argument
-    add('--yaw', choices=('none', 'random'), default=default, help=f'turn scans ({default})')
-    add('--seed', type=int, default=7, help='of the random yaws (7)')
-
-
-def _oxford_options(parser: argparse.ArgumentParser) -> None:
-    _sets_option(parser, ('oxford', 'university', 'residential', 'business'))
-
-
-def _inter_options(parser: argparse.ArgumentParser) -> None:
-    _sets_option(parser, ('Venman', 'Karawatha'))
-
-
-def _intra_options(parser: argparse.ArgumentParser) -> None:
-    _sets_option(parser, ('V-03', 'V-04', 'K-03', 'K-04'))
-    parser.add_argument('--official-window', action='store_true',
-                        help='keep the off-by-one of the published script')  # fmt: skip
-
-
-def _sets_option(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    parser.add_argument('--sets', nargs='+', choices=names, metavar='SET',
-                        help=f'of {", ".join(names)} (default: those that are there)')  # fmt: skip
-
-
-OPTIONS = {
-    'kitti_bev': _kitti_bev_options,
-    'sequence': _sequence_options,
-    'places': _places_options,
-    'oxford': _oxford_options,
-    'wild_places_inter': _inter_options,
-    'wild_places_intra': _intra_options,
-}
+def run(args: argparse.Namespace) -> None:
+    """Evaluate, print the tables and write the requested files."""
+    report = run_protocol(args)
+    print(report.markdown)
+    if args.json:
+        write_json(args.json, report.values)
+    if args.figures:
+        write_figures(args.figures, report.figures)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate as the command line says; return 0, 1 on bad input, 130 when interrupted."""
-    args = build_parser().parse_args(argv)
-    logging.basicConfig(level=logging.WARNING, format='%(levelname)s: %(message)s')
-    # Imported late: --help must not wait for torch.
-    from lpr_ros.core.errors import LprError
-    from lpr_training.evaluation.command import run_protocol
-    from lpr_training.evaluation.report import write_figures, write_json
-
-    try:
-        report = run_protocol(args)
-        print(report.markdown)
-        if args.json:
-            write_json(args.json, report.values)
-        if args.figures:
-            write_figures(args.figures, report.figures)
-    except (LprError, OSError) as error:
-        print(f'evaluate.py: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('\ninterrupted', file=sys.stderr)
-        return 130
-    return 0
+    """Run the command and return its exit status."""
+    return run_command(build_parser(), run, argv)
 
 
 if __name__ == '__main__':

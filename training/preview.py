@@ -1,4 +1,4 @@
-"""Draw a simulated world from above with its drive, and single scans, as PNG.
+"""Draw a simulated world with its drive from above, and single scans, as PNG files.
 
 python training/preview.py --world city --seed 3 --out runs/preview
 python training/preview.py --world forest --sensor os1_128 --scans 5 --out runs/preview
@@ -13,30 +13,32 @@ import sys
 
 import numpy as np
 
-from lpr_ros.core.errors import LprError
-from lpr_training.simulator.figure import draw_figure, read_cloud
-from lpr_training.simulator.options import add_options, drive_from, simulation_from, world_from
-from lpr_training.simulator.pictures import draw_scan, draw_world
+from lpr_training.command import make_parser, run_command
+from lpr_training.simulator.tools.options import (
+    add_options,
+    drive_from,
+    simulation_from,
+    world_from,
+)
+from lpr_training.simulator.tools.pictures import draw_scan, draw_world
+from lpr_training.simulator.tools.readme_figure import draw_figure, read_cloud
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Declare the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__file__, __doc__)
     add_options(parser)
-    out = parser.add_argument_group('output')
-    out.add_argument('--out', type=Path, default=Path('runs/preview'), metavar='DIR',
-                     help='folder of the pictures, default runs/preview')  # fmt: skip
-    out.add_argument('--scans', type=int, default=3, metavar='N', help='scans to draw')
-    out.add_argument('--cloud', type=Path, metavar='FILE', help='draw this KITTI .bin instead')
-    out.add_argument('--figure', type=Path, metavar='PNG',
-                     help='draw the figure of the README instead')  # fmt: skip
+    add = parser.add_argument_group('output').add_argument
+    out = Path('runs/preview')
+    add('--out', type=Path, default=out, metavar='DIR', help='Output folder (%(default)s)')
+    add('--scans', type=int, default=3, metavar='N', help='Number of scans to draw (%(default)s)')
+    add('--cloud', type=Path, metavar='FILE', help='Draw this KITTI .bin file instead')
+    add('--figure', type=Path, metavar='PNG', help='Draw the figure of the documentation instead')
     return parser
 
 
-def preview(args: argparse.Namespace) -> list[Path]:
-    """Draw what was asked for; return the files."""
+def draw(args: argparse.Namespace) -> list[Path]:
+    """Draw the requested pictures and return their paths."""
     if args.figure:
         args.figure.parent.mkdir(parents=True, exist_ok=True)
         draw_figure(args.figure)
@@ -60,18 +62,15 @@ def preview(args: argparse.Namespace) -> list[Path]:
     return paths
 
 
+def run(args: argparse.Namespace) -> None:
+    """Draw the pictures and print their paths."""
+    for path in draw(args):
+        print(path)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, 1 on bad input, 130 on Ctrl-C."""
-    args = build_parser().parse_args(argv)
-    try:
-        for path in preview(args):
-            print(path)
-    except (LprError, OSError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    """Run the command and return its exit status."""
+    return run_command(build_parser(), run, argv, on_interrupt='Some pictures may be missing')
 
 
 if __name__ == '__main__':

@@ -4,8 +4,8 @@ python training/reproduce.py oxford --data benchmark_datasets --out runs/oxford 
 python training/reproduce.py oxford --data benchmark_datasets --out runs/oxford --yes
 python training/reproduce.py wild_places --data Wild-Places --out runs/wild_places --yes
 
-First it says what it will do, how long that takes on this machine and how much disk it needs.
-It can be interrupted at any moment: the same command goes on, losing at most one epoch.
+Prints a plan with the estimated time and disk space on this machine first. It can be interrupted
+at any time: running the same command again continues and repeats at most one epoch.
 """
 
 import argparse
@@ -14,49 +14,50 @@ import logging
 from pathlib import Path
 import sys
 
-PAPER = Path(__file__).resolve().parent / 'lpr_training' / 'paper_tables.json'
+from lpr_training.command import make_parser, run_command
+
+PAPER = Path(__file__).resolve().parent / 'lpr_training' / 'evaluation' / 'paper_tables.json'
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Return the parser."""
+    parser = make_parser(__file__, __doc__)
     add = parser.add_argument
     add('benchmark', choices=('oxford', 'wild_places'))
     add('--data', type=Path, required=True, metavar='DIR', help='raw or benchmark files')
     add('--out', type=Path, required=True, metavar='DIR', help='runs, results, tables, figures')
-    add('--paper', type=Path, default=PAPER, metavar='FILE', help="the paper's numbers, JSON")
-    add('--yes', action='store_true', help='start; without it the plan is all you get')
-    add('--dry-run', action='store_true', help='print the plan and do nothing')
-    add('--epochs', type=int, default=0, help='of every run (default: as configured)')
-    add('--seeds', type=int, nargs='+', default=[1, 2, 3], help='of the main runs (1 2 3)')
-    add('--only', nargs='+', default=[], metavar='NAME', help='only these experiments')
-    add('--set', action='append', default=[], metavar='KEY=VALUE',
-        help='change a value of every configuration (repeatable)')  # fmt: skip
-    add('--figure-clouds', type=int, default=500, help='clouds behind figures F.3 to F.5 (500)')
+    add('--paper', type=Path, default=PAPER, metavar='FILE', help='published numbers, JSON')
+    add('--yes', action='store_true', help='run the plan; without it the plan is only printed')
+    add('--dry-run', action='store_true', help='print the plan and exit with status 0')
+    add('--epochs', type=int, default=0, help='epochs of every run (default: as configured)')
+    add(
+        '--seeds',
+        type=int,
+        nargs='+',
+        default=[1, 2, 3],
+        help='seeds of the main runs (default: 1 2 3)',
+    )
+    add('--only', nargs='+', default=[], metavar='NAME', help='run only these experiments')
+    add(
+        '--set',
+        action='append',
+        default=[],
+        metavar='KEY=VALUE',
+        help='override a value in every configuration (repeatable)',
+    )
+    add(
+        '--figure-clouds',
+        type=int,
+        default=500,
+        help='number of clouds behind figures F.3 to F.5 (default: 500)',
+    )
     add('--device', default='auto', choices=('auto', 'cpu', 'cuda'))
-    add('--batch', type=int, default=16, help='clouds described at once (16)')
+    add('--batch', type=int, default=16, help='clouds described per batch (default: 16)')
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Reproduce as the command line says; return 0, 1 on bad input, 130 when interrupted."""
-    args = build_parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format='%(message)s', stream=sys.stderr)
-    from lpr_ros.core.errors import LprError  # imported late: --help must be instant
-
-    try:
-        return _run(args)
-    except (LprError, OSError) as error:
-        print(f'reproduce.py: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('\ninterrupted; the same command goes on from here', file=sys.stderr)
-        return 130
-
-
-def _run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Print the plan and run it if confirmed."""
     from lpr_training.reproduction.oxford import OxfordBenchmark
     from lpr_training.reproduction.settings import Settings
     from lpr_training.reproduction.stages import plan_table, run_stages
@@ -81,13 +82,21 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     if not args.yes:
-        print('nothing was done; start it with --yes', file=sys.stderr)
+        print('Nothing was done; add --yes to run the plan', file=sys.stderr)
         return 1
-    settings.remember()
+    settings.store()
     run_stages(stages)
     for table in sorted(args.out.glob('table*.md')):
         print(table.read_text(encoding='utf-8'))
     return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    logging.basicConfig(level=logging.INFO, format='%(message)s', stream=sys.stderr)
+    return run_command(
+        build_parser(), run, argv, on_interrupt='Run the same command again to continue'
+    )
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-r"""Simulate a drive through a made-up world and write it as a bag or a dataset.
+r"""Simulate a drive through a generated world and write it as a bag or a dataset.
 
     python training/simulate.py --world city --seed 3 --out runs/city_3
     python training/simulate.py --world forest --sensor os1_128 --spacing 2 \
@@ -6,8 +6,8 @@ r"""Simulate a drive through a made-up world and write it as a bag or a dataset.
     python training/simulate.py --trajectory poses/05.txt --format kitti --run 05 --out runs/kitti
     python training/simulate.py --world city --seed 3 --day 1 --snow --no-leaves --out runs/snow
 
-The same options give the same bytes. A world is decided by --world and --seed; --day moves the
-cars in it, --drive-seed takes another way through it.
+The same options produce the same bytes. --world and --seed define the world; --day changes its
+parked cars and traffic, --drive-seed the route through it.
 """
 
 import argparse
@@ -17,10 +17,10 @@ import sys
 
 from tqdm import tqdm
 
-from lpr_ros.core.errors import LprError
+from lpr_training.command import make_parser, run_command
 from lpr_training.datasets.oxford import OXFORD
-from lpr_training.simulator.export import FORMATS, moved
-from lpr_training.simulator.options import (
+from lpr_training.simulator.tools.export import FORMATS, moved
+from lpr_training.simulator.tools.options import (
     add_options,
     drive_from,
     sensor_from,
@@ -31,29 +31,25 @@ from lpr_training.simulator.options import (
 
 def build_parser() -> argparse.ArgumentParser:
     """Declare the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__file__, __doc__)
     add_options(parser)
-    out = parser.add_argument_group('output')
-    out.add_argument('--out', type=Path, required=True, metavar='DIR',
-                     help='the bag, or the root folder of the dataset')  # fmt: skip
-    out.add_argument('--format', choices=sorted(FORMATS), default='bag', help='default bag')
-    out.add_argument('--run', default='', metavar='NAME',
-                     help='run or sequence in the dataset: 00 (kitti), V-01 (wild)')  # fmt: skip
-    out.add_argument('--part', choices=sorted(OXFORD.parts), default='evaluation',
-                     help='part of an oxford run')  # fmt: skip
-    out.add_argument('--origin', type=float, nargs=2, default=(0.0, 0.0), metavar='M',
-                     help='where the world lies, x (east) and y (north): inside or outside the '
-                     'test regions of a benchmark')  # fmt: skip
-    out.add_argument('--clock', action='store_true', help='bag: write /clock too')
-    out.add_argument('--quiet', action='store_true', help='no progress bar')
+    add = parser.add_argument_group('output').add_argument
+    add('--out', type=Path, required=True, metavar='DIR', help='Bag, or root of the dataset')
+    add('--format', choices=sorted(FORMATS), default='bag', help='Output format (%(default)s)')
+    add('--run', default='', metavar='NAME', help='Run of the dataset: 00 (kitti), V-01 (wild)')
+    parts = sorted(OXFORD.parts)
+    add('--part', choices=parts, default='evaluation', help='Part of an oxford run (%(default)s)')
+    add('--origin', type=float, nargs=2, default=(0.0, 0.0), metavar='M',
+        help='East and north of the world, to place it inside or outside the test regions of a '
+        'benchmark (0 0)')  # fmt: skip
+    add('--clock', action='store_true', help='Also write /clock (bag)')
+    add('--quiet', action='store_true', help='Do not show a progress bar')
     return parser
 
 
-def run(args: argparse.Namespace) -> str:
-    """Simulate and write one drive; return a sentence that says what was written."""
-    sensor_from(args)  # a wrong name is refused before the world is built
+def simulate(args: argparse.Namespace) -> str:
+    """Simulate and write one drive; return a summary."""
+    sensor_from(args)  # check the name before building the world takes its time
     world = world_from(args)
     drive = drive_from(args, world)
     simulation = simulation_from(args, world, drive)
@@ -65,18 +61,14 @@ def run(args: argparse.Namespace) -> str:
     )
 
 
+def run(args: argparse.Namespace) -> None:
+    """Simulate the drive and print the summary."""
+    print(simulate(args))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, 1 on bad input, 130 on Ctrl-C."""
-    args = build_parser().parse_args(argv)
-    try:
-        print(run(args))
-    except (LprError, OSError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('interrupted: nothing was written', file=sys.stderr)
-        return 130
-    return 0
+    """Run the command and return its exit status."""
+    return run_command(build_parser(), run, argv)
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-r"""Train a place model.
+r"""Train a place recognition model.
 
 python training/train.py config/kitti_bev.yaml --data ../shared/data --out runs/kitti_bev
 python training/train.py config/kitti_bev.yaml --data ../shared/data --out runs/o2p \
@@ -11,53 +11,53 @@ torchrun --nproc_per_node 4 training/train.py config/oxford_baseline.yaml --data
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-import sys
+
+from lpr_training.command import make_parser, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    """Return the parser."""
+    parser = make_parser(__file__, __doc__)
+    add = parser.add_argument
+    add('config', type=Path, help='training configuration, a YAML file of config/')
+    add('--data', type=Path, required=True, help='folder of the dataset')
+    add('--out', type=Path, required=True, help='folder of the run')
+    add(
+        '--init',
+        default='',
+        metavar='FILE|NAME',
+        help='initialize from a checkpoint with the same quantizer and a backbone of the same '
+        'shape or fewer layers; the pooling is initialized too if its settings are equal',
     )
-    parser.add_argument('config', type=Path, help='a YAML file of config/')
-    parser.add_argument('--data', type=Path, required=True, help='folder of the dataset')
-    parser.add_argument('--out', type=Path, required=True, help='folder of the run')
-    parser.add_argument(
-        '--init', type=Path, metavar='WEIGHTS',
-        help='begin with the weights of a checkpoint of the same quantizer and backbone, or of '
-        'one with fewer layers (its pooling too where that is the same)',
-    )  # fmt: skip
-    parser.add_argument('--resume', action='store_true', help='go on where the run stopped')
-    parser.add_argument('--device', default='auto', choices=('auto', 'cpu', 'cuda'))
-    parser.add_argument(
+    add('--resume', action='store_true', help='continue an interrupted run')
+    add('--device', default='auto', choices=('auto', 'cpu', 'cuda'))
+    add(
         '--set',
         action='append',
         default=[],
         metavar='KEY=VALUE',
-        help='change a value of the configuration, e.g. model.pooling.channels=32 (repeatable)',
+        help='override a configuration value, e.g. model.pooling.channels=32 (repeatable)',
     )
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Train as the command line says."""
-    args = build_parser().parse_args(argv)
-    # Imported late: --help must not wait for torch.
+def run(args: argparse.Namespace) -> None:
+    """Train a model as configured."""
     from lpr_ros.core.config import override, parse_assignments
-    from lpr_ros.core.errors import LprError
-    from lpr_training.config import TrainConfig
-    from lpr_training.fit import fit
+    from lpr_ros.core.resources import weights_path
+    from lpr_training.train.config import TrainConfig
+    from lpr_training.train.run import fit  # imports torch
 
-    try:
-        config = override(TrainConfig.from_yaml(args.config), parse_assignments(args.set))
-        fit(config, args.data, args.out, init=args.init, resume=args.resume, device=args.device)
-    except (LprError, OSError) as error:  # OSError: no space, no permission
-        print(f'train.py: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f'\ninterrupted; go on with --resume --out {args.out}', file=sys.stderr)
-        return 130
-    return 0
+    config = override(TrainConfig.from_yaml(args.config), parse_assignments(args.set))
+    init = weights_path(args.init) if args.init else None
+    fit(config, args.data, args.out, init=init, resume=args.resume, device=args.device)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(
+        build_parser(), run, argv, on_interrupt='Continue with --resume --out {args.out}'
+    )
 
 
 if __name__ == '__main__':

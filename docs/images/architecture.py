@@ -1,4 +1,4 @@
-"""Draw docs/images/architecture.svg: the way of the data, by hand-placed boxes.
+"""Draw docs/images/architecture.svg: data flow from point cloud to loop closure.
 
 python docs/images/architecture.py
 """
@@ -9,22 +9,22 @@ WIDTH, HEIGHT = 992, 378
 BOX_W, BOX_H = 168, 58
 SHELL, CORE, OUTSIDE = '#dbe9f6', '#e3f1e2', '#f3f3f3'
 
-# name -> (x, y, fill, title, what)
+# name -> (x, y, fill, title, module)
 BOXES = {
-    'clouds': (20, 60, OUTSIDE, 'Clouds, odometry', 'topics, a bag or a folder'),
-    'scan': (216, 60, SHELL, 'Scan', 'points, stamp, odometry'),
-    'keyframe': (412, 60, CORE, 'Keyframe, submap', 'keyframes.py'),
-    'cells': (608, 60, CORE, 'Cells', 'model/quantise.py'),
+    'clouds': (20, 60, OUTSIDE, 'Clouds, odometry', 'topics or a recording'),
+    'scan': (216, 60, SHELL, 'Scan', 'lpr_node/inputs.py'),
+    'keyframe': (412, 60, CORE, 'Keyframe, submap', 'retrieval/keyframing.py'),
+    'cells': (608, 60, CORE, 'Voxels', 'model/quantize.py'),
     'features': (804, 60, CORE, 'Features', 'model/minkfpn.py, sparse/'),
-    'descriptor': (804, 180, CORE, 'Descriptor', 'pooling.py, whitening.py'),
-    'matches': (608, 180, CORE, 'Matches', 'database.py, query first'),
-    'candidates': (412, 180, CORE, 'Candidates', 'support.py, calibration.py'),
-    'registered': (216, 180, CORE, 'Registered pair', 'registration.py'),
-    'verified': (20, 180, CORE, 'Verified pair', 'agreement, verification.py'),
-    'closure': (20, 300, CORE, 'Loop closure', 'pairwise.py: all agree'),
-    'topics': (216, 300, SHELL, 'Topics, back-ends', 'outputs.py, backends/'),
-    'graph': (412, 300, CORE, 'Corrected path', 'pose_graph, back_end.py'),
-    'map': (608, 300, OUTSIDE, 'Map file', 'map_file.py: whole or not'),
+    'descriptor': (804, 180, CORE, 'Descriptor', 'model/pooling.py'),
+    'matches': (608, 180, CORE, 'Matches', 'database/place_database.py'),
+    'candidates': (412, 180, CORE, 'Candidates', 'retrieval/sequence_filter.py'),
+    'registered': (216, 180, CORE, 'Registered pair', 'loop_closure/registration.py'),
+    'verified': (20, 180, CORE, 'Verified pair', 'loop_closure/verification.py'),
+    'closure': (20, 300, CORE, 'Loop closure', 'pairwise_consistency.py'),
+    'topics': (216, 300, SHELL, 'Topics, back-ends', 'publishers.py, slam_adapters/'),
+    'graph': (412, 300, CORE, 'Corrected path', 'pose_graph/optimizer.py'),
+    'map': (608, 300, OUTSIDE, 'Map file', 'database/map_file.py'),
     'checkpoint': (804, 300, OUTSIDE, 'Checkpoint', 'model/checkpoint.py'),
 }
 ARROWS = [
@@ -34,8 +34,8 @@ ARROWS = [
     ('closure', 'topics'), ('topics', 'graph'), ('matches', 'map'), ('map', 'matches'),
     ('checkpoint', 'descriptor'),
 ]  # fmt: skip
-LEGEND = [(SHELL, 'ROS shell: lpr_ros/'), (CORE, 'core, no ROS: lpr_ros/core/'),
-          (OUTSIDE, 'outside, checked when read')]  # fmt: skip
+LEGEND = [(SHELL, 'ROS: lpr_ros/'), (CORE, 'core, no ROS: lpr_ros/core/'),
+          (OUTSIDE, 'outside, validated when read')]  # fmt: skip
 STYLE = (
     'text{font-family:sans-serif;fill:#222;text-anchor:middle}'
     '.t{font-size:14px;font-weight:600}.w{font-size:11px}.n{font-size:12px;text-anchor:start}'
@@ -44,7 +44,7 @@ STYLE = (
 
 
 def ends(start: str, goal: str) -> tuple[float, float, float, float]:
-    """Return where an arrow leaves one box and meets another: side to side, or top to bottom."""
+    """Return the ends of an arrow between two boxes: side to side, or top to bottom."""
     ax, ay, bx, by = *BOXES[start][:2], *BOXES[goal][:2]
     if ay == by:
         right = bx > ax
@@ -59,7 +59,7 @@ def draw() -> str:
     """Return the picture."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'role="img" aria-label="The way of the data through lpr_ros"><style>{STYLE}</style>',
+        f'role="img" aria-label="Data flow through lpr_ros"><style>{STYLE}</style>',
         '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" style="fill:#445"/></marker>'
         '</defs>',

@@ -1,9 +1,13 @@
-"""What the node says about loops and keyframes, and how a back-end reads it.
+"""Conversions of loop closures, keyframes and candidates to ROS messages and back.
 
-A loop closure is a nav_msgs/Odometry used as a constraint: frame `keyframe/<match id>`, child
-frame `keyframe/<query id>`, the stamp of the query, the pose T_match_query. Its covariance is, as
-in every ROS message, about the axes of the header's frame, the match; the core's is that of a
-small motion in the query's frame (core/tangent.py). The functions here turn one into the other.
+A loop closure is published as a nav_msgs/Odometry constraint: frame `keyframe/<match id>`, child
+frame `keyframe/<query id>`, the stamp of the query, and the pose T_match_query.
+
+Covariance convention: in the message, as REP 103 and geometry_msgs/PoseWithCovariance have it,
+position errors are along and rotation errors about the fixed axes of the header frame, the match.
+`LoopClosure.covariance` (and loops.csv) is that of a local perturbation in the frame of the query:
+T_true = T_match_query Exp(error). Both order x y z roll pitch yaw, in m and rad, and differ by the
+rotation of T_match_query. `constraint_message` and `loop_from_constraint` convert between them.
 """
 
 from collections.abc import Iterable
@@ -16,25 +20,24 @@ import numpy as np
 from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs.msg import Float64MultiArray, Header, MultiArrayDimension, MultiArrayLayout
 
-from lpr_ros.core.errors import GraphError, ScanError
-from lpr_ros.core.geometry import invert
-from lpr_ros.core.records import Keyframe, LoopClosure, Match, Place
-from lpr_ros.core.tangent import covariance_in_parent
-from lpr_ros.pose_messages import (
+from lpr_ros.conversions.poses import (
     header_message,
     odometry_message,
     pose_from_message,
     pose_message,
 )
+from lpr_ros.core.errors import GraphError, ScanError
+from lpr_ros.core.geometry.se3 import covariance_in_parent, invert
+from lpr_ros.core.types import Keyframe, LoopClosure, Match, Place
 
 FRAME_PREFIX = 'keyframe/'
-CDR_HEADER_BYTES = 4  # before every serialised message
-COUNT = struct.Struct('=I')  # of the elements of a sequence
+CDR_HEADER_BYTES = 4  # at the start of every serialized message
+SEQUENCE_LENGTH = struct.Struct('=I')
 CANDIDATE_COLUMNS = ('query_id', 'match_id', 'distance', 'probability')
 
 
 def constraint_message(loop: LoopClosure, query_stamp_ns: int) -> Odometry:
-    """Make the constraint of a loop closure."""
+    """Return the constraint message of a loop closure."""
     message = odometry_message(
         query_stamp_ns,
         f'{FRAME_PREFIX}{loop.match_id}',
@@ -47,7 +50,7 @@ def constraint_message(loop: LoopClosure, query_stamp_ns: int) -> Odometry:
 
 
 def loop_from_constraint(message: Odometry) -> LoopClosure:
-    """Read a constraint; what only the node knows (overlap, inliers, distance) is not in it."""
+    """Return the loop closure of a constraint message; overlap and match distance are unknown."""
     match_id = _keyframe_id(message.header.frame_id)
     query_id = _keyframe_id(message.child_frame_id)
     try:
@@ -67,18 +70,18 @@ def loop_from_constraint(message: Odometry) -> LoopClosure:
 
 
 class KeyframePath:
-    """The keyframes as a nav_msgs/Path that grows: the place in it is the id.
+    """All keyframes as a nav_msgs/Path; the index of a pose is the keyframe id.
 
-    The poses are T_odom_sensor in their session, and the frame of each pose is the name of its
-    session: sessions share no odometry frame. A keyframe without odometry has a position of NaN.
+    Poses are T_odom_sensor, and the frame of each pose is the name of its session, as sessions do
+    not share an odometry frame. A keyframe without odometry has a NaN position.
 
-    Kept as it goes over the wire, as the whole path is published again and again: 5000 poses take
-    rclpy 0.4 s to serialise, and a copy of their bytes less than a millisecond.
+    Stored serialized, because the whole path is published repeatedly: rclpy takes 0.4 s to
+    serialize 5000 poses, and copying their bytes takes less than 1 ms.
     """
 
     def __init__(self, frame_id: str):
         self._header = Header(frame_id=frame_id)
-        self._first: list[PoseStamped] = []  # the one whose bytes depend on the header before it
+        self._first: list[PoseStamped] = []  # its alignment depends on the header before it
         self._others = bytearray()
         self._count = 0
 
@@ -95,40 +98,42 @@ class KeyframePath:
         self._header.frame_id = frame_id
 
     def add(self, keyframe: Keyframe | Place) -> None:
-        """Put the next keyframe at the end."""
+        """Append the next keyframe."""
         if keyframe.id != self._count:
             raise GraphError(
-                f'keyframe {keyframe.id}, expected {self._count}: ids count up from 0'
+                f'keyframe id {keyframe.id}, expected {self._count}: ids are consecutive from 0'
             )
         pose = PoseStamped(header=header_message(keyframe.stamp_ns, keyframe.session))
         if keyframe.T_odom_sensor is None:
             pose.pose.position.x = math.nan
         else:
             pose.pose = pose_message(keyframe.T_odom_sensor)
+        data = serialize_message(pose)[CDR_HEADER_BYTES:]  # the first one too: it may fail
         if self._first:
-            # Poses end in doubles, so each begins aligned to 8 bytes, as it does on its own.
-            self._others += serialize_message(pose)[CDR_HEADER_BYTES:]
+            # A pose ends in doubles, so the next starts 8-byte aligned, as in a message by itself.
+            self._others += data
         else:
             self._first = [pose]
         self._count += 1
         self._header.stamp = pose.header.stamp
 
-    def serialised(self) -> bytes:
-        """Return the nav_msgs/Path as a publisher sends it."""
-        before = len(serialize_message(Path(header=self._header))) - COUNT.size
-        begin = serialize_message(Path(header=self._header, poses=self._first))
-        after = begin[before + COUNT.size :]
-        return begin[:before] + COUNT.pack(self._count) + after + bytes(self._others)
+    def serialized(self) -> bytes:
+        """Return the serialized nav_msgs/Path, which a publisher accepts in place of a message."""
+        length_at = len(serialize_message(Path(header=self._header))) - SEQUENCE_LENGTH.size
+        start = serialize_message(Path(header=self._header, poses=self._first))
+        header, first_pose = start[:length_at], start[length_at + SEQUENCE_LENGTH.size :]
+        length = SEQUENCE_LENGTH.pack(self._count)
+        return header + length + first_pose + bytes(self._others)
 
     @property
     def message(self) -> Path:
-        """The nav_msgs/Path as a listener reads it."""
-        message: Path = deserialize_message(self.serialised(), Path)
+        """The nav_msgs/Path as a subscriber receives it."""
+        message: Path = deserialize_message(self.serialized(), Path)
         return message
 
 
 def candidates_message(query_id: int, matches: Iterable[Match]) -> Float64MultiArray:
-    """Make the table of what was retrieved for a keyframe, a row for each match."""
+    """Return the table of matches retrieved for a keyframe, one row per match."""
     rows = [(query_id, m.keyframe_id, m.distance, m.probability) for m in matches]
     width = len(CANDIDATE_COLUMNS)
     dimensions = [
@@ -144,5 +149,5 @@ def candidates_message(query_id: int, matches: Iterable[Match]) -> Float64MultiA
 def _keyframe_id(frame_id: str) -> int:
     number = frame_id.removeprefix(FRAME_PREFIX)
     if number == frame_id or not number.isdecimal():
-        raise GraphError(f'loop closure: expected a frame {FRAME_PREFIX}<id>, got {frame_id!r}')
+        raise GraphError(f'loop closure: expected frame {FRAME_PREFIX}<id>, got {frame_id!r}')
     return int(number)

@@ -1,4 +1,4 @@
-"""Times, poses and transforms of ROS messages, and the core's nanoseconds and 4x4 matrices."""
+"""Conversions between ROS stamps, poses and transforms and nanoseconds and 4x4 matrices."""
 
 from typing import Any
 
@@ -9,29 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 from std_msgs.msg import Header
 
-from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import ScanError
-from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.geometry.se3 import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.timing import NS_PER_S
 
 
 def time_message(stamp_ns: int) -> Time:
-    """Make a time from nanoseconds."""
-    seconds, part = divmod(stamp_ns, NS_PER_S)
-    return Time(sec=seconds, nanosec=part)
+    """Return the message of a stamp in nanoseconds."""
+    seconds, nanoseconds = divmod(stamp_ns, NS_PER_S)
+    return Time(sec=seconds, nanosec=nanoseconds)
 
 
 def header_message(stamp_ns: int, frame_id: str) -> Header:
-    """Make a header."""
+    """Return a header with a stamp and a frame."""
     return Header(stamp=time_message(stamp_ns), frame_id=frame_id)
 
 
 def pose_message(T: NDArray[np.float64]) -> Pose:
-    """Make a pose from a 4x4 matrix."""
+    """Return the message of a 4x4 pose."""
     return pose_messages(T[None])[0]
 
 
 def pose_messages(T: NDArray[np.float64]) -> list[Pose]:
-    """Make poses from (N, 4, 4) matrices; the rotations of a long path cost one call."""
+    """Return the messages of (N, 4, 4) poses; faster for a long path than one by one."""
     positions, quaternions = T[:, :3, 3].tolist(), quaternion_from_pose(T).tolist()
     return [
         Pose(position=Point(x=x, y=y, z=z), orientation=Quaternion(x=qx, y=qy, z=qz, w=qw))
@@ -40,7 +40,7 @@ def pose_messages(T: NDArray[np.float64]) -> list[Pose]:
 
 
 def transform_message(T_parent_child: NDArray[np.float64]) -> Transform:
-    """Make a transform, which takes points of the child to the parent, from a 4x4 matrix."""
+    """Return the message of a 4x4 transform from child to parent coordinates."""
     pose = pose_message(T_parent_child)
     p = pose.position
     return Transform(translation=Vector3(x=p.x, y=p.y, z=p.z), rotation=pose.orientation)
@@ -49,18 +49,20 @@ def transform_message(T_parent_child: NDArray[np.float64]) -> Transform:
 def odometry_message(
     stamp_ns: int, frame_id: str, child_frame_id: str, T_frame_child: NDArray[np.float64]
 ) -> Odometry:
-    """Make an odometry message with a pose and nothing else."""
+    """Return an odometry message with a pose, without velocity and covariance."""
     message = Odometry(header=header_message(stamp_ns, frame_id), child_frame_id=child_frame_id)
     message.pose.pose = pose_message(T_frame_child)
     return message
 
 
 def pose_from_message(pose: Any) -> NDArray[np.float64]:
-    """Read a geometry_msgs/Pose; one that is not finite or not a rotation is a ScanError."""
+    """Return a geometry_msgs/Pose as a 4x4 matrix; ScanError if it is not a finite rigid pose."""
     p, q = pose.position, pose.orientation
     values = np.array([p.x, p.y, p.z, q.x, q.y, q.z, q.w])
     if not np.isfinite(values).all() or np.linalg.norm(values[3:]) < 1e-6:
         raise ScanError(
-            'odometry', f'expected a finite pose and a unit quaternion, got {values.tolist()}'
+            'odometry',
+            f'expected a finite pose and a unit quaternion, got x y z qx qy qz qw = '
+            f'{values.tolist()}',
         )
     return pose_from_quaternion(values[:3], values[3:])

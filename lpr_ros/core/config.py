@@ -1,10 +1,10 @@
-"""Configuration as frozen, nested, self-checking dataclasses.
+"""Configuration as frozen, nested, self-validating dataclasses.
 
-A field is declared once with `option`, which carries its unit, range and description; YAML files,
-ROS parameters, checkpoints and the documentation are all derived from that declaration.
+A field is declared once with `option`, which carries its unit, range and description. YAML files,
+ROS parameters, checkpoints and the documentation are derived from that declaration.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 import math
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from lpr_ros.core.errors import ConfigError, reason, shown
+from lpr_ros.core.errors import ConfigError, error_text, short_repr
+from lpr_ros.core.files import open_regular
 
 T = TypeVar('T', bound='Config')
 
-# YAML 1.1 takes 1e-3 for text, as it has no point.
+# YAML 1.1 reads 1e-3, which has no decimal point, as a string.
 EXPONENT = re.compile(r'[-+]?\d+[eE][-+]?\d+')
 
 
@@ -28,12 +29,12 @@ def option(
     unit: str = '',
     low: float = -math.inf,
     high: float = math.inf,
-    choices: tuple[Any, ...] = (),
+    choices: Collection[Any] = (),
     fixed: bool = False,
 ) -> Any:
-    """Declare one configuration field: default, meaning, unit and what it may be.
+    """Declare one configuration field: default, description, unit and allowed values.
 
-    A fixed one cannot be changed while what it configures is running (`refuse_fixed`).
+    A fixed field cannot be changed while the configured object is running (`check_immutable`).
     """
     metadata = {
         'description': description,
@@ -48,24 +49,27 @@ def option(
 
 @dataclass(frozen=True)
 class Config:
-    """Base of every configuration: checks itself on construction, reads and writes plain dicts."""
+    """Base class of all configurations: validated on construction, converts to plain dicts."""
 
     def __post_init__(self) -> None:
-        """Refuse a value outside its declared choices or range."""
+        """Reject values outside their declared choices or range."""
         for f in fields(self):
             check_value(f'{type(self).__name__}.{f.name}', getattr(self, f.name), f.metadata)
 
     @classmethod
     def from_dict(cls: type[T], data: Mapping[str, Any], where: str = '') -> T:
-        """Build from a plain mapping; unknown keys and wrong types raise ConfigError."""
+        """Build from a plain mapping; ConfigError for unknown keys and wrong types."""
         if not isinstance(data, Mapping):
-            raise ConfigError(f'{where or cls.__name__}: expected a mapping, got {shown(data)}')
+            raise ConfigError(
+                f'{where or cls.__name__}: expected a mapping, got {short_repr(data)}'
+            )
         hints = get_type_hints(cls)
         known = [f.name for f in fields(cls)]
         unknown = sorted(set(map(str, data)) - set(known))
         if unknown:
             raise ConfigError(
-                f'{where or cls.__name__}: unknown key {shown(unknown[0])}; known keys: {known}'
+                f'{where or cls.__name__}: unknown key {short_repr(unknown[0])}; '
+                f'known keys: {known}'
             )
         values = {
             name: _convert(value, hints[name], f'{where}.{name}' if where else name)
@@ -75,9 +79,10 @@ class Config:
 
     @classmethod
     def from_yaml(cls: type[T], path: Path) -> T:
-        """Read a YAML file into this configuration."""
+        """Load from a YAML file."""
         try:
-            data = _parse(Path(path).read_text(encoding='utf-8'))
+            with open_regular(path) as stream:
+                data = _parse(stream.read().decode('utf-8'))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f'{path}: cannot be read as YAML: {error}') from error
         except ConfigError as error:
@@ -88,14 +93,14 @@ class Config:
             raise ConfigError(f'{path}: {error}') from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain nested dicts, lists and scalars, as `from_dict` takes them."""
+        """Return nested dicts, lists and scalars, the input of `from_dict`."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
 
 def changed_settings(config: Config) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that are not at their defaults: name -> (value, default)."""
-    now, usual = _flat(config.to_dict()), _flat(type(config)().to_dict())
-    return {key: (value, usual[key]) for key, value in now.items() if value != usual[key]}
+    """Return the settings that differ from their defaults: name -> (value, default)."""
+    values, defaults = _flat(config.to_dict()), _flat(type(config)().to_dict())
+    return {key: (value, defaults[key]) for key, value in values.items() if value != defaults[key]}
 
 
 def _flat(data: dict[str, Any], prefix: str = '') -> dict[str, Any]:
@@ -119,22 +124,22 @@ def override(config: T, assignments: Mapping[str, Any]) -> T:
                 raise ConfigError(f'unknown key {key!r}: {part!r} is not a section')
             node = node[part]
         if leaf not in node:
-            raise ConfigError(f'unknown key {key!r}; known here: {sorted(node)}')
+            raise ConfigError(f'unknown key {key!r}; known keys: {sorted(node)}')
         node[leaf] = value
     return type(config).from_dict(data)
 
 
-def refuse_fixed(old: Config, new: Config, where: str = '', *, fixed: bool = False) -> None:
-    """Raise ConfigError when the new configuration changes a field declared as fixed.
+def check_immutable(old: Config, new: Config, where: str = '', *, fixed: bool = False) -> None:
+    """Raise ConfigError if the new configuration changes a field declared as fixed.
 
-    All fields of a fixed section are; `fixed` says that these are in one.
+    `fixed` marks all fields of this section as fixed.
     """
     for f in fields(old):
         name = f'{where}.{f.name}' if where else f.name
         before, after = getattr(old, f.name), getattr(new, f.name)
         is_fixed = fixed or f.metadata.get('fixed', False)
         if isinstance(before, Config):
-            refuse_fixed(before, after, name, fixed=is_fixed)
+            check_immutable(before, after, name, fixed=is_fixed)
         elif is_fixed and before != after:
             raise ConfigError(
                 f'{name}: cannot be changed from {before!r} to {after!r} while running; restart '
@@ -143,7 +148,7 @@ def refuse_fixed(old: Config, new: Config, where: str = '', *, fixed: bool = Fal
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """Read command-line overrides: KEY=VALUE, the value as YAML."""
+    """Parse command-line overrides: KEY=VALUE, with VALUE in YAML."""
     assignments = {}
     for text in texts:
         key, equals, value = text.partition('=')
@@ -152,15 +157,15 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
         try:
             assignments[key] = _parse(value)
         except ConfigError as error:
-            raise ConfigError(f'{shown(text)}: the value {error}') from error
+            raise ConfigError(f'{short_repr(text)}: the value {error}') from error
     return assignments
 
 
 def _parse(text: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except Exception as error:  # not YAMLError alone: dates, long numbers and nesting raise others
-        raise ConfigError(f'cannot be read as YAML: {reason(error)}') from error
+    except Exception as error:  # dates, long integers and deep nesting raise other types
+        raise ConfigError(f'cannot be read as YAML: {error_text(error)}') from error
 
 
 def _plain(value: Any) -> Any:
@@ -172,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
-    """Turn a YAML/JSON value into the annotated type, or say what was expected."""
+    """Convert a YAML or JSON value to the annotated type."""
     if isinstance(hint, type) and is_dataclass(hint):
         if isinstance(value, hint):
             return value
@@ -184,21 +189,25 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         try:
             return float(value)
         except OverflowError as error:
-            raise ConfigError(f'{where}: expected float, got an integer beyond it') from error
+            raise ConfigError(
+                f'{where}: expected float, got an integer too large for it'
+            ) from error
     if hint is float and isinstance(value, str) and EXPONENT.fullmatch(value):
         return float(value)
     if hint is Any or (type(value) is hint):
         return value
-    raise ConfigError(f'{where}: expected {getattr(hint, "__name__", hint)}, got {shown(value)}')
+    raise ConfigError(
+        f'{where}: expected {getattr(hint, "__name__", hint)}, got {short_repr(value)}'
+    )
 
 
 def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f'{where}: expected a list, got {shown(value)}')
+        raise ConfigError(f'{where}: expected a list, got {short_repr(value)}')
     if len(args) == 2 and args[1] is Ellipsis:
         args = (args[0],) * len(value)
     if len(value) != len(args):
-        raise ConfigError(f'{where}: expected {len(args)} values, got {shown(value)}')
+        raise ConfigError(f'{where}: expected {len(args)} values, got {short_repr(value)}')
     return tuple(
         _convert(v, hint, f'{where}[{i}]')
         for i, (v, hint) in enumerate(zip(value, args, strict=True))
@@ -206,16 +215,16 @@ def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, 
 
 
 def check_value(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
-    """Check each scalar of a field (tuples element by element) against its declaration."""
-    if not metadata or isinstance(value, Config):  # a section has checked itself
+    """Check a value, or each element of a tuple, against the declaration of its field."""
+    if not metadata or isinstance(value, Config):  # sections validate themselves
         return
     for scalar in value if isinstance(value, tuple) else (value,):
         if metadata['choices'] and scalar not in metadata['choices']:
             known = list(metadata['choices'])
-            raise ConfigError(f'{where}: {shown(scalar)} is not one of {known}')
+            raise ConfigError(f'{where}: {short_repr(scalar)} is not one of {known}')
         if isinstance(scalar, int | float) and not isinstance(scalar, bool):
             low, high = metadata['low'], metadata['high']
-            if abs(scalar) == math.inf:  # of an int of any size too
-                raise ConfigError(f'{where}: {shown(scalar)}, expected a finite number')
+            if abs(scalar) == math.inf:  # comparing avoids the conversion of large integers
+                raise ConfigError(f'{where}: {short_repr(scalar)}, expected a finite number')
             if not low <= scalar <= high:  # also false for NaN
-                raise ConfigError(f'{where}: {shown(scalar)} is not within [{low}, {high}]')
+                raise ConfigError(f'{where}: {short_repr(scalar)} is not within [{low}, {high}]')

@@ -1,9 +1,9 @@
-"""What can go wrong, as types. Every message holds the bad value and the expected one."""
+"""Exception types. Every message names the bad value and the expected one."""
 
 import reprlib
 from typing import Any
 
-LONGEST_MESSAGE = 2000  # characters; damaged files have values of megabytes
+MAX_MESSAGE_CHARS = 2000  # values read from damaged files can be megabytes long
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 3
@@ -11,44 +11,44 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 12
 _SHORT.maxstring = _SHORT.maxother = 200
 
 
-def shown(value: Any) -> str:
-    """Return a bad value for a message; of a large, deep or endless one only the beginning."""
+def short_repr(value: Any) -> str:
+    """Return the repr of a value, truncated if it is long, deep or recursive."""
     try:
         return _SHORT.repr(value)
-    except ValueError as error:  # an integer of more digits than Python writes out
+    except ValueError as error:  # integers with too many digits to convert
         return f'{type(value).__name__} ({error})'
 
 
-def reason(error: BaseException) -> str:
-    """Return what an error says, or what it is called where it says nothing."""
+def error_text(error: BaseException) -> str:
+    """Return the message of an error, or its type if the message is empty."""
     return str(error) or type(error).__name__
 
 
-def named(error: BaseException) -> str:
-    """Return what an error says; of one that is not ours, also what it is called."""
+def error_with_type(error: BaseException) -> str:
+    """Return the message of an error, preceded by its type unless it is an LprError."""
     return str(error) if isinstance(error, LprError) else f'{type(error).__name__}: {error}'
 
 
 class LprError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of all errors raised by this package."""
 
     def __str__(self) -> str:
         message = super().__str__()
-        if len(message) <= LONGEST_MESSAGE:
+        if len(message) <= MAX_MESSAGE_CHARS:
             return message
-        return f'{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 3 :]}'
+        return f'{message[: MAX_MESSAGE_CHARS // 2]} ... {message[-MAX_MESSAGE_CHARS // 3 :]}'
 
 
 class ConfigError(LprError, ValueError):
-    """A configuration value, key or file is wrong."""
+    """A configuration value, key or file is invalid."""
 
 
 class CloudError(LprError, ValueError):
-    """A point cloud cannot be used: wrong shape, no finite points, outside the grid."""
+    """A point cloud is unusable: wrong shape, no finite points, or outside the grid."""
 
 
 class ScanError(LprError, ValueError):
-    """A scan was left out and the drive goes on; `kind` is a short name to count it under."""
+    """A scan was skipped; `kind` is the short name under which diagnostics count it."""
 
     def __init__(self, kind: str, message: str):
         super().__init__(message)
@@ -56,28 +56,36 @@ class ScanError(LprError, ValueError):
 
 
 class CheckpointError(LprError):
-    """A checkpoint is damaged, of another format, or does not fit its own configuration."""
+    """A checkpoint is missing, damaged, of another format, or inconsistent."""
 
 
 class DatasetError(LprError):
-    """A file of a dataset or bag is missing, damaged or not what its format says."""
+    """A dataset file or bag is missing, damaged or not in the expected format."""
 
 
 class BackendError(LprError):
-    """A backend or device was asked for that this machine does not have."""
+    """The requested compute backend or device is not available on this machine."""
+
+
+class InterfaceError(LprError):
+    """A ROS message or service type is not installed."""
+
+
+class AdapterError(LprError):
+    """A SLAM back-end cannot receive a loop closure."""
 
 
 class DatabaseError(LprError, ValueError):
-    """A keyframe cannot be stored or looked up: bad descriptor, stamp, pose or number."""
+    """A keyframe cannot be stored or looked up: invalid descriptor, stamp, pose or id."""
 
 
 class MapError(LprError):
-    """A map file is damaged, of another version or checkpoint, or cannot be written."""
+    """A map file is damaged, of another version or checkpoint, or cannot be read or written."""
 
 
 class GraphError(LprError, ValueError):
-    """A pose graph cannot take this: an unknown keyframe, a pose or covariance that is none."""
+    """A pose graph rejects its input: unknown keyframe, invalid pose or covariance."""
 
 
 class VerificationError(LprError):
-    """The process that verifies failed on a keyframe; the drive goes on."""
+    """The verification process failed on a keyframe; processing continues with the next one."""

@@ -1,101 +1,112 @@
-"""Scans in, loop closures out: the whole way of the data, the same online and offline."""
+"""Scans in, loop closures out: the whole pipeline, the same online and offline.
+
+scan -> keyframe -> descriptor -> matches -> candidates    retrieval.PlaceRecognizer
+candidates -> verified loops -> consistent loops           loop_closure.LoopCloser
+
+Both halves share one PlaceDatabase. This is the only file that knows both.
+"""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
 
-from lpr_ros.core.config import Config, option, refuse_fixed
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.database_config import DatabaseConfig
-from lpr_ros.core.keyframes import KeyframeConfig
-from lpr_ros.core.loop_closer import LoopCloser, Verdict
-from lpr_ros.core.pairwise import PairwiseConfig
-from lpr_ros.core.recogniser import Describes, PlaceRecogniser, Sighting
-from lpr_ros.core.records import Scan
-from lpr_ros.core.support import SupportConfig
-from lpr_ros.core.verification import VerificationConfig
+from lpr_ros.core.config import Config, check_immutable, option
+from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
+from lpr_ros.core.loop_closure.loop_closer import LoopCloser, LoopClosureConfig
+from lpr_ros.core.loop_closure.pairwise_consistency import PairwiseConfig
+from lpr_ros.core.loop_closure.verification import VerificationConfig, Verifier
+from lpr_ros.core.retrieval.keyframing import KeyframeConfig
+from lpr_ros.core.retrieval.place_recognizer import PlaceRecognizer, SessionConfig
+from lpr_ros.core.retrieval.sequence_filter import SequenceFilterConfig
+from lpr_ros.core.types import DescriptorExtractor, KeyframeQuery, Scan, VerificationResult
 
 
 @dataclass(frozen=True)
 class PipelineConfig(Config):
     """Every setting between a scan and a loop closure."""
 
-    candidates: int = option(2, 'most candidates of a keyframe that are verified', low=1, high=100)
+    max_candidates: int = option(
+        2, 'Maximum number of candidates verified per keyframe', low=1, high=100
+    )
+    session: SessionConfig = field(default_factory=SessionConfig)
     keyframes: KeyframeConfig = field(default_factory=KeyframeConfig)
     database: DatabaseConfig = field(default_factory=DatabaseConfig)
-    support: SupportConfig = field(default_factory=SupportConfig)
+    sequence: SequenceFilterConfig = field(default_factory=SequenceFilterConfig)
     verification: VerificationConfig = field(default_factory=VerificationConfig)
     pairwise: PairwiseConfig = field(default_factory=PairwiseConfig)
+    odometry_noise: OdometryNoiseConfig = field(default_factory=OdometryNoiseConfig)
+
+    @property
+    def loop_closure(self) -> LoopClosureConfig:
+        """The settings of the second half."""
+        return LoopClosureConfig(
+            self.verification, self.pairwise, self.odometry_noise, self.max_candidates
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one keyframe brought."""
+    """The outcome of one keyframe: what was retrieved, and what was verified."""
 
-    sighting: Sighting
-    verdict: Verdict
+    keyframe_query: KeyframeQuery
+    result: VerificationResult
 
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds by stage."""
-        return self.sighting.seconds | self.verdict.seconds
-
-
-class Closes(Protocol):
-    """What the pipeline needs of a loop closer: in this process or in another."""
-
-    def close(self, sighting: Sighting) -> Verdict:
-        """Verify the candidates."""
-
-    def configure(
-        self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int
-    ) -> None:
-        """Take new settings."""
+        return self.keyframe_query.seconds | self.result.seconds
 
 
 class Pipeline:
-    """Recogniser and closer on one database.
+    """A place recognizer and a loop closer on one database.
 
-    `add` runs both in the caller's thread. The node runs them in two, its closer in a process of
-    its own, so that verification does not hold back description: each half is for one thread, and
-    a sighting carries all that the closer needs.
+    `add` runs both halves in the caller's thread. The node gives each half a thread of its own and
+    verifies in another process, so that verification never delays description. A KeyframeQuery
+    carries everything the second half needs.
     """
 
     def __init__(
         self,
         config: PipelineConfig,
-        describer: Describes,
+        extractor: DescriptorExtractor,
         *,
         database: PlaceDatabase | None = None,
-        closer: Closes | None = None,
-        session: str = 'robot',
+        verifier: Verifier | None = None,
     ):
         self.config = config
-        self.database = new_database(config, describer) if database is None else database
-        self.recogniser = PlaceRecogniser(
-            config.keyframes,
-            config.support,
-            describer,
-            self.database,
-            session,
-            config.pairwise.odometry.jump_m,
+        self.database = new_database(config, extractor) if database is None else database
+        self.recognizer = PlaceRecognizer(
+            config.session, config.keyframes, config.sequence, extractor, self.database
         )
-        if closer is None:
-            closer = LoopCloser(config.verification, config.pairwise, config.candidates)
-        self.closer = closer
+        self.loop_closer = LoopCloser(config.loop_closure, verifier)
 
     def add(self, scan: Scan) -> Step | None:
-        """Return what the scan brought if it completes a keyframe; ScanError leaves it out."""
-        sighting = self.recogniser.add(scan)
-        return None if sighting is None else Step(sighting, self.closer.close(sighting))
+        """Run both halves on one scan; return a Step if it completed a keyframe."""
+        keyframe_query = self.recognize(scan)
+        if keyframe_query is None:
+            return None
+        return Step(keyframe_query, self.verify(keyframe_query))
+
+    def recognize(self, scan: Scan) -> KeyframeQuery | None:
+        """Run the first half: if the scan completes a keyframe, return it with its candidates.
+
+        ScanError: the scan was skipped, and the pipeline is ready for the next one.
+        """
+        return self.recognizer.add(scan)
+
+    def verify(self, keyframe_query: KeyframeQuery) -> VerificationResult:
+        """Run the second half: verify the candidates; return the loops to publish.
+
+        VerificationError: the verifier failed, and the pipeline is ready for the next keyframe.
+        """
+        return self.loop_closer.verify_candidates(keyframe_query)
 
     def reconfigure(self, config: PipelineConfig) -> None:
-        """Take new settings from the next scan on; ConfigError names one that cannot change."""
-        refuse_fixed(self.config, config)
-        self.recogniser.keyframer.config = config.keyframes
-        self.recogniser.support.config = config.support
-        self.recogniser.jump_m = config.pairwise.odometry.jump_m
+        """Use new settings from the next scan on; ConfigError names one that cannot change."""
+        check_immutable(self.config, config)
+        self.recognizer.configure(config.session, config.keyframes, config.sequence)
         self.database.config = config.database
-        self.closer.configure(config.verification, config.pairwise, config.candidates)
+        self.loop_closer.configure(config.loop_closure)
         self.config = config
 
     def close(self) -> None:
@@ -103,11 +114,24 @@ class Pipeline:
         self.database.close()
 
 
-def new_database(config: PipelineConfig, describer: Describes) -> PlaceDatabase:
-    """Return an empty database for the descriptors of this describer."""
+def new_database(config: PipelineConfig, extractor: DescriptorExtractor) -> PlaceDatabase:
+    """Return an empty database for the descriptors of this extractor."""
     return PlaceDatabase(
         config.database,
-        describer.dim,
-        fingerprint=describer.fingerprint,
-        calibration=describer.calibration,
+        extractor.dim,
+        fingerprint=extractor.fingerprint,
+        calibration=extractor.calibration,
+    )
+
+
+def load_database(
+    path: Path, config: PipelineConfig, extractor: DescriptorExtractor
+) -> PlaceDatabase:
+    """Load a map made with the weights of this extractor; MapError otherwise."""
+    return PlaceDatabase.load(
+        path,
+        config.database,
+        fingerprint=extractor.fingerprint,
+        dim=extractor.dim,
+        calibration=extractor.calibration,
     )

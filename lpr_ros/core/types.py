@@ -1,62 +1,113 @@
-"""The named values that stages hand to each other. Arrays are never modified in place."""
+"""Data types passed between pipeline stages. Arrays are never modified in place."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.model.calibration import Calibration
+
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """One LiDAR scan as it arrived, in the sensor frame."""
+    """One LiDAR scan in the sensor frame."""
 
-    points: NDArray[np.float32]  # (N, 3), metres, finite
+    points: NDArray[np.float32]  # (N, 3), meters, finite
     stamp_ns: int
     T_odom_sensor: NDArray[np.float64] | None = None  # (4, 4); None without odometry
 
 
 @dataclass(frozen=True, eq=False)
 class Keyframe:
-    """One remembered place. Ids count up from 0 in a database, whatever session they came in."""
+    """One stored place. Ids count from 0 across all sessions of a database."""
 
     id: int
-    session: str  # which robot and run: poses of one session share an odometry frame
+    session: str  # robot and run; poses of one session share an odometry frame
     stamp_ns: int
     descriptor: NDArray[np.float32]  # (D,)
-    points: NDArray[np.float32]  # (N, 3), metres, sensor frame, thinned for verification
-    T_odom_sensor: NDArray[np.float64] | None  # (4, 4) in its session; None without odometry
-    travelled_m: float  # along its session so far
+    points: NDArray[np.float32]  # (N, 3), meters, sensor frame, downsampled for verification
+    T_odom_sensor: (
+        NDArray[np.float64] | None
+    )  # (4, 4), frame of its session; None without odometry
+    traveled_m: float  # since the start of its session
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a keyframe stands in its drive, without its descriptor and cloud."""
+    """Session, time and pose of a keyframe, without its descriptor and cloud."""
 
     id: int
     session: str
-    order: int  # counts up from 0 in its session, while ids count over all sessions
+    order: int  # position in its session, from 0
     stamp_ns: int
     T_odom_sensor: NDArray[np.float64] | None
-    travelled_m: float
+    traveled_m: float
 
 
 @dataclass(frozen=True)
 class Match:
-    """A retrieval: a keyframe whose descriptor is near the query's."""
+    """A retrieved keyframe: its descriptor is close to the descriptor of the query."""
 
     keyframe_id: int
     distance: float  # between descriptors, Euclidean
-    probability: float  # that it is the same place, by the checkpoint's calibration; NaN without
+    probability: float  # of being the same place; NaN without calibration in the checkpoint
 
 
 @dataclass(frozen=True, eq=False)
 class LoopClosure:
-    """A verified match: the query keyframe's pose seen from the matched keyframe."""
+    """A verified match: the pose of the query keyframe in the frame of the matched one.
+
+    The covariance is that of a perturbation e = (x y z roll pitch yaw) in the query frame, in m
+    and rad: T_true = T_match_query Exp(e). loops.csv and g2o files use the same convention; ROS
+    messages have the axes of the match frame (conversions/loops.py).
+    """
 
     query_id: int
     match_id: int
     T_match_query: NDArray[np.float64]  # (4, 4); p_match = T_match_query @ p_query
-    covariance: NDArray[np.float64]  # (6, 6), x y z roll pitch yaw of T_match_query, m and rad
-    overlap: float  # share of the query's voxels explained by the match, in [0, 1]
+    covariance: NDArray[np.float64]  # (6, 6)
+    overlap: float  # fraction of the query's voxels with an inlier in the match, in [0, 1]
     inliers: int
     match: Match
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A match to be verified."""
+
+    match: Match
+    support: int  # number of earlier queries with a consistent match
+
+
+@dataclass(frozen=True, eq=False)
+class VerificationResult:
+    """Outcome of verifying the candidates of one keyframe."""
+
+    query_id: int
+    verified: LoopClosure | None = None  # passed geometric verification
+    trusted: tuple[LoopClosure, ...] = ()  # newly consistent, possibly of earlier keyframes
+    rejected: tuple[Candidate, ...] = ()  # failed geometric verification
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage
+
+
+class DescriptorExtractor(Protocol):
+    """Interface of the network that turns a cloud into a descriptor."""
+
+    dim: int
+    fingerprint: str
+    calibration: Calibration | None
+
+    def describe(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the (D,) descriptor of (N, 3) points."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeyframeQuery:
+    """A new keyframe with its matches and the candidates to verify."""
+
+    keyframe: Keyframe
+    matches: tuple[Match, ...]
+    candidates: tuple[Candidate, ...]
+    places: tuple[Keyframe, ...]  # of the candidates: verification needs no database
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage

@@ -1,4 +1,4 @@
-"""A describer that goes on with the CPU when its device is not there, lost or out of memory."""
+"""A descriptor extractor that falls back to the CPU if its device is missing or fails."""
 
 from collections.abc import Callable
 
@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import BackendError
-from lpr_ros.core.model.describer import Describer
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 
 
-class SafeDescriber:
-    """Describes on a device; on the first failure of one that is not the CPU, on the CPU."""
+class FallbackDescriptorExtractor:
+    """Runs the network on a device, and on the CPU after the first failure of that device."""
 
     def __init__(
         self,
-        load: Callable[[str], Describer],
+        load: Callable[[str], NetworkDescriptorExtractor],
         device: str,
         *,
         fallback: bool,
@@ -22,31 +22,31 @@ class SafeDescriber:
     ):
         self._load, self._fallback, self._warn = load, fallback, warn
         try:
-            self._describer = load(device)
-        except (BackendError, RuntimeError) as error:  # torch raises RuntimeError of all kinds
+            self._extractor = load(device)
+        except (BackendError, RuntimeError) as error:  # torch raises RuntimeError for any failure
             if not fallback or device == 'cpu':
                 raise BackendError(f'device {device!r}: {error}') from error
             self._move_to_cpu(error)
-        self.dim = self._describer.dim
-        self.fingerprint = self._describer.fingerprint
-        self.calibration = self._describer.calibration
+        self.dim = self._extractor.dim
+        self.fingerprint = self._extractor.fingerprint
+        self.calibration = self._extractor.calibration
 
     @property
     def device(self) -> str:
-        """Where the network runs now."""
-        return str(self._describer.device)
+        """The device in use."""
+        return str(self._extractor.device)
 
     def describe(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the (D,) descriptor of (N, 3) points."""
         try:
-            return self._describer.describe(points)
+            return self._extractor.describe(points)
         except RuntimeError as error:
             if not self._fallback or self.device == 'cpu':
                 raise
             self._move_to_cpu(error)
-            return self._describer.describe(points)
+            return self._extractor.describe(points)
 
     def _move_to_cpu(self, error: Exception) -> None:
-        """Load anew: the weights on a lost device cannot be read back."""
-        self._warn(f'the network goes on with the CPU, as its device failed: {error}')
-        self._describer = self._load('cpu')
+        """Load again from the file: weights on a lost device cannot be read back."""
+        self._warn(f'device failed, running the network on the CPU: {error}')
+        self._extractor = self._load('cpu')

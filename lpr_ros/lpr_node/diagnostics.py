@@ -1,71 +1,246 @@
-"""The state of lpr_node on /diagnostics, once in a second."""
+"""What lpr_node counts, times and logs, and its status on /diagnostics.
 
+Every scan received ends in exactly one counter:
+scans = described + passed + the sum of dropped.* (+ those in progress).
+"""
+
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
+from dataclasses import dataclass
+import threading
 import time
+import traceback
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+import numpy as np
+from rclpy.node import Node
 
-from lpr_ros.pose_messages import time_message
-from lpr_ros.statistics import Statistics
+from lpr_ros.conversions.poses import time_message
+from lpr_ros.core.errors import error_with_type
 
+TIMING_WINDOW = 500  # newest samples per stage, about two minutes of keyframes
 RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops')
-DROPPED = 'dropped.'
-REFUSED = 10  # loops accepted by geometry of which odometry let none through: worth a word
+LOG_INTERVAL_S = 5.0
+# Loops accepted by geometry without a single one consistent with odometry: more than bad luck.
+MIN_CONTRADICTING_LOOPS = 10
+
+SCANS_DROPPED = 'dropped.'  # received, but neither described nor passed over
+ODOMETRY_DROPPED = 'odometry_dropped.'
+KEYFRAMES_DROPPED = 'keyframes_dropped.'  # described, but not verified
+LOOPS_DROPPED = 'loops_dropped.'  # published, but not taken by a SLAM back-end
+SCANS_LOST = 'scans_lost'  # never received: lost in transport or replaced in the DDS queue
+
+
+def ros_text(value: object) -> str:
+    """Return a value as a string that ROS can send: file names may not be valid UTF-8."""
+    return str(value).encode('utf-8', 'replace').decode()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Duration of one stage."""
+
+    mean_s: float
+    p95_s: float
+
+
+class Statistics:
+    """Counts events by name and keeps the newest durations of each stage. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._times: defaultdict[str, deque[float]] = defaultdict(
+            lambda: deque(maxlen=TIMING_WINDOW)
+        )
+        self.last_error = ''
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count an event."""
+        with self._lock:
+            self._counts[name] += number
+
+    def time(self, stage: str, seconds: float) -> None:
+        """Record the duration of a stage."""
+        with self._lock:
+            self._times[stage].append(seconds)
+
+    def counts(self) -> dict[str, int]:
+        """Return all counts so far, by name."""
+        with self._lock:
+            return dict(self._counts)
+
+    def timings(self) -> dict[str, Timing]:
+        """Return the durations by stage."""
+        with self._lock:
+            kept = {stage: np.array(times) for stage, times in self._times.items()}
+        return {
+            stage: Timing(float(times.mean()), float(np.percentile(times, 95.0)))
+            for stage, times in kept.items()
+        }
+
+
+class EventLog:
+    """Counts what was dropped or failed, and logs each kind at most every few seconds."""
+
+    def __init__(self, node: Node, statistics: Statistics):
+        self.statistics = statistics
+        self.is_muted = False  # while workers are stopped: what they use is going away
+        self._context, self._log = node.context, node.get_logger()
+        self._logged_s: dict[str, float] = {}
+
+    def drop_scan(self, kind: str, reason: str) -> None:
+        """Count a scan that was received and cannot be used."""
+        self._drop(SCANS_DROPPED + kind, reason)
+
+    def drop_odometry(self, kind: str, reason: str) -> None:
+        """Count an odometry message that cannot be used."""
+        self._drop(ODOMETRY_DROPPED + kind, reason)
+
+    def drop_keyframe(self, kind: str, reason: str) -> None:
+        """Count a keyframe whose candidates were not verified."""
+        self._drop(KEYFRAMES_DROPPED + kind, reason)
+
+    def drop_loop(self, backend: str, reason: str) -> None:
+        """Count a loop closure that a SLAM back-end did not take."""
+        self._drop(LOOPS_DROPPED + backend, reason)
+
+    def fault(self, error: Exception) -> None:
+        """Log an unexpected exception with its traceback; the node continues."""
+        if self._is_quiet():
+            return
+        self.statistics.count('faults')
+        self.statistics.last_error = error_with_type(error)
+        if self._is_due('fault'):
+            self._log.error(ros_text(''.join(traceback.format_exception(error))))
+
+    def warn(self, kind: str, text: str) -> None:
+        """Log a warning, throttled by kind."""
+        if self._is_due(kind):
+            self._log.warning(ros_text(text))
+
+    def _drop(self, counter: str, reason: str) -> None:
+        self.statistics.count(counter)
+        self.statistics.last_error = reason
+        if not self._is_quiet():
+            self.warn(counter, f'{counter}: {reason}')
+
+    def _is_quiet(self) -> bool:
+        return self.is_muted or not self._context.ok()
+
+    def _is_due(self, kind: str) -> bool:
+        now_s = time.monotonic()
+        is_due = now_s - self._logged_s.get(kind, -LOG_INTERVAL_S) >= LOG_INTERVAL_S
+        if is_due:
+            self._logged_s[kind] = now_s
+        return is_due
+
+
+@dataclass(frozen=True)
+class MapStatus:
+    """The map on disk compared with the one in memory."""
+
+    error: str = ''  # why the map is not saved
+    keyframes: int | None = None  # in the file; None without a file
+    age_s: float = 0.0  # since it was saved or loaded
+
+
+@dataclass(frozen=True)
+class RuntimeStatus:
+    """State of a configured node."""
+
+    device: str
+    session: str
+    keyframes: int
+    sessions: int
+    database_bytes: int
+    verification_queue: int
+    backends: tuple[str, ...]
+    map: MapStatus
+
+    def values(self) -> dict[str, object]:
+        """Return the key-value pairs of the status message."""
+        values: dict[str, object] = {
+            'device': self.device,
+            'session': self.session,
+            'keyframes': self.keyframes,
+            'sessions': self.sessions,
+            'database_mib': f'{self.database_bytes / 2**20:.1f}',
+            'verification_queue': self.verification_queue,
+            'backends': ', '.join(self.backends),
+            'map_error': self.map.error,
+        }
+        if self.map.keyframes is not None:
+            values['map_keyframes'] = self.map.keyframes
+            values['map_age_s'] = f'{self.map.age_s:.0f}'
+        return values
 
 
 class Diagnostics:
-    """Turns what was counted since the last time into a message."""
+    """Turns the counts since the previous message into a DiagnosticArray."""
 
     def __init__(self, name: str, statistics: Statistics):
         self._name = name
         self._statistics = statistics
-        self._before: dict[str, int] = {}
-        self._before_s = time.monotonic()
+        self._previous: dict[str, int] = {}
+        self._previous_s = time.monotonic()
 
-    def message(self, stamp_ns: int, state: str, about: Mapping[str, object]) -> DiagnosticArray:
-        """Return the message; `about` are further facts, such as the size of the database."""
+    def message(self, stamp_ns: int, state: str, runtime: RuntimeStatus | None) -> DiagnosticArray:
+        """Return the message; `runtime` is None while the node is not configured."""
         now_s, counts = time.monotonic(), self._statistics.counts()
-        elapsed_s = max(now_s - self._before_s, 1e-3)
-        new = {name: number - self._before.get(name, 0) for name, number in counts.items()}
-        self._before, self._before_s = counts, now_s
-        values: dict[str, object] = {'state': state, **about}
+        elapsed_s = max(now_s - self._previous_s, 1e-3)
+        new = {name: number - self._previous.get(name, 0) for name, number in counts.items()}
+        self._previous, self._previous_s = counts, now_s
+        values: dict[str, object] = {'state': state}
+        if runtime is not None:
+            values |= runtime.values()
         values |= {f'{name}_per_s': f'{new.get(name, 0) / elapsed_s:.2f}' for name in RATES}
         values |= dict.fromkeys(RATES, 0) | dict(sorted(counts.items()))
         for stage, timing in self._statistics.timings().items():
             values[f'{stage}_mean_ms'] = f'{timing.mean_s * 1e3:.1f}'
             values[f'{stage}_p95_ms'] = f'{timing.p95_s * 1e3:.1f}'
         values['last_error'] = self._statistics.last_error
-        level, summary = judge(state, new, counts, str(about.get('map_error', '')))
+        map_error = '' if runtime is None else runtime.map.error
+        level, summary = status_level(state, new, counts, map_error)
         status = DiagnosticStatus(
             level=level,
             name=self._name,
-            message=summary,
+            message=ros_text(summary),
             hardware_id='',
-            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+            values=[KeyValue(key=key, value=ros_text(value)) for key, value in values.items()],
         )
         array = DiagnosticArray(status=[status])
         array.header.stamp = time_message(stamp_ns)
         return array
 
 
-def judge(
+def status_level(
     state: str, new: Mapping[str, int], total: Mapping[str, int], map_error: str = ''
 ) -> tuple[bytes, str]:
-    """Say how it goes, by what was counted since the last time, and in all."""
+    """Return level and summary, by the counts since the previous message and in total."""
     if new.get('faults'):
-        return DiagnosticStatus.ERROR, 'errors that nobody foresaw: see the log'
+        return DiagnosticStatus.ERROR, 'Unexpected exception, see the log'
     if map_error:
-        return DiagnosticStatus.WARN, f'the map is not saved: {map_error}'
+        return DiagnosticStatus.WARN, f'Map not saved: {map_error}'
     if state != 'active':
-        return DiagnosticStatus.OK, state
-    dropped = {name.removeprefix(DROPPED): n for name, n in new.items() if DROPPED in name and n}
-    # Faster sensors than keyframes need lose scans all the time; half of them is too slow.
-    if 2 * dropped.get('newer_scan', 0) <= new.get('scans', 0):
-        dropped.pop('newer_scan', None)
+        return DiagnosticStatus.OK, state.capitalize()
+    dropped = {name: number for name, number in new.items() if number and _is_drop(name)}
+    # A sensor faster than the keyframes need always loses some scans; losing half means that
+    # the node is too slow.
+    replaced = f'{SCANS_DROPPED}newer_scan'
+    if 2 * dropped.get(replaced, 0) <= new.get('scans', 0):
+        dropped.pop(replaced, None)
     if dropped:
-        return DiagnosticStatus.WARN, 'dropped: ' + ', '.join(
-            f'{number} {kind}' for kind, number in sorted(dropped.items())
+        return DiagnosticStatus.WARN, ', '.join(
+            f'{name}: {number}' for name, number in sorted(dropped.items())
         )
-    if total.get('accepted', 0) >= REFUSED and not total.get('loops'):
-        return DiagnosticStatus.WARN, 'every loop contradicts odometry: see pairwise.odometry'
-    return DiagnosticStatus.OK, 'scans arrive' if new.get('scans') else 'waiting for scans'
+    if total.get('accepted', 0) >= MIN_CONTRADICTING_LOOPS and not total.get('loops'):
+        return DiagnosticStatus.WARN, (
+            'All loop closures contradict the odometry: increase odometry_noise'
+        )
+    return DiagnosticStatus.OK, 'Receiving scans' if new.get('scans') else 'Waiting for scans'
+
+
+def _is_drop(name: str) -> bool:
+    prefixes = (SCANS_DROPPED, ODOMETRY_DROPPED, KEYFRAMES_DROPPED, LOOPS_DROPPED, SCANS_LOST)
+    return name.startswith(prefixes)

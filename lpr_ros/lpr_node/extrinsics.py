@@ -1,91 +1,112 @@
-"""Where the LiDAR sits on the body that odometry follows: a parameter, or tf where it is there."""
+"""The mounting pose of the LiDAR on the base frame of the odometry, from tf or a parameter."""
 
 from collections.abc import Callable
 import time
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
 from rclpy.time import Time
 
-from lpr_ros.core.errors import BackendError, ScanError
-from lpr_ros.core.geometry import pose_from_quaternion
-from lpr_ros.node_config import NodeConfig
+from lpr_ros.core.errors import InterfaceError, ScanError
+from lpr_ros.core.geometry.se3 import pose_from_quaternion
+from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.ros_utils.spin import destroy_safely
 
-TF_WAIT_S = 3.0  # the first scan may come before the first transform
+TF_TIMEOUT_S = 3.0  # the first scan may arrive before the first transform
+MAX_FRAME_PAIRS = 64  # more than any robot has; frame ids come from outside
 
-Lookup = Callable[[str, str], NDArray[np.float64] | None]  # body, sensor -> T_body_sensor
+FramePair = tuple[str, str]  # base, sensor
+Lookup = Callable[[str, str], NDArray[np.float64] | None]  # base, sensor -> T_base_sensor
 
 
 class Extrinsic:
-    """T_body_sensor by the names of the two frames; each pair is asked for once."""
+    """T_base_sensor for a pair of frames; looked up once per pair."""
 
     def __init__(self, config: NodeConfig, lookup: Lookup | None, warn: Callable[[str], None]):
         if config.extrinsic_source == 'tf' and lookup is None:
-            raise BackendError(
+            raise InterfaceError(
                 "extrinsic_source 'tf': tf2_ros is not installed; expected auto or parameter"
             )
         self._source = config.extrinsic_source
         self._lookup = None if self._source == 'parameter' else lookup
-        self._asked_s: dict[tuple[str, str], float] = {}  # when tf was first asked for a pair
-        self._T_given = pose_from_quaternion(config.extrinsic[:3], config.extrinsic[3:])
+        self._first_lookup_s: dict[FramePair, float] = {}
+        self._T_parameter = pose_from_quaternion(config.extrinsic[:3], config.extrinsic[3:])
         self._warn = warn
-        self._known: dict[tuple[str, str], NDArray[np.float64]] = {}
-        self.newest = self._T_given  # the one asked for last
+        self._known: dict[FramePair, NDArray[np.float64]] = {}
+        self.last = self._T_parameter  # the one returned last
 
-    def T_body_sensor(self, body: str, sensor: str) -> NDArray[np.float64]:
-        """Return where the sensor is; ScanError while only tf may tell and does not yet."""
-        if (body, sensor) not in self._known:
-            self._known[body, sensor] = self._find(body, sensor)
-        self.newest = self._known[body, sensor]
-        return self.newest
+    def T_base_sensor(self, base: str, sensor: str) -> NDArray[np.float64]:
+        """Return the mounting pose; ScanError while tf is still expected to provide it."""
+        if (base, sensor) not in self._known:
+            found = self._find(base, sensor)
+            _forget_oldest(self._known)
+            self._known[base, sensor] = found
+        self.last = self._known[base, sensor]
+        return self.last
 
-    def _find(self, body: str, sensor: str) -> NDArray[np.float64]:
-        found = self._lookup(body, sensor) if self._lookup is not None else None
+    def _find(self, base: str, sensor: str) -> NDArray[np.float64]:
+        found = self._lookup(base, sensor) if self._lookup is not None else None
         if found is not None:
             return found
-        if self._source == 'tf' or (self._lookup is not None and not self._is_late(body, sensor)):
-            raise ScanError('extrinsic', f'expected a transform from {sensor} to {body} on tf')
-        if body != sensor and np.array_equal(self._T_given, np.eye(4)):
+        if self._source == 'tf' or (self._lookup and not self._has_timed_out(base, sensor)):
+            raise ScanError('extrinsic', f'expected a transform from {sensor} to {base} on tf')
+        if base != sensor and np.array_equal(self._T_parameter, np.eye(4)):
             self._warn(
-                f'scans are in the frame {sensor!r}, odometry is of {body!r}, and nothing says '
-                'where one is on the other: they are taken for the same. Set the parameter '
-                'extrinsic, or have tf publish it'
+                f'no transform between the frame of the scans, {sensor!r}, and that of the '
+                f'odometry, {base!r}: assuming identity. Publish it on tf or set the parameter '
+                'extrinsic'
             )
-        return self._T_given
+        return self._T_parameter
 
-    def _is_late(self, body: str, sensor: str) -> bool:
-        """Tell whether tf has been silent for so long that it will not answer any more."""
+    def _has_timed_out(self, base: str, sensor: str) -> bool:
+        """Return whether tf had its time to provide the transform."""
         now_s = time.monotonic()
-        asked_s = self._asked_s.setdefault((body, sensor), now_s)
-        return body == sensor or now_s - asked_s >= TF_WAIT_S
+        if (base, sensor) not in self._first_lookup_s:
+            _forget_oldest(self._first_lookup_s)
+            self._first_lookup_s[base, sensor] = now_s
+        return base == sensor or now_s - self._first_lookup_s[base, sensor] >= TF_TIMEOUT_S
+
+
+def _forget_oldest(cache: dict[FramePair, object]) -> None:
+    while len(cache) >= MAX_FRAME_PAIRS:
+        del cache[next(iter(cache))]
 
 
 class TfLookup:
-    """T_body_sensor by tf, which is listened to until `close`."""
+    """Looks up T_base_sensor on tf; listens only until a transform is found.
+
+    A mounting pose is looked up once, and a robot may publish thousands of transforms per second.
+    """
 
     def __init__(self, tf2_ros: ModuleType, node: Node):
+        self._tf2_ros, self._node = tf2_ros, node
         self._buffer = tf2_ros.Buffer()
-        self._listener = tf2_ros.TransformListener(self._buffer, node)
-        self._not_known = tf2_ros.TransformException
+        self._listener: Any = None
+        self._listen()
 
-    def __call__(self, body: str, sensor: str) -> NDArray[np.float64] | None:
-        """Return where the sensor is, or None while tf does not tell."""
+    def __call__(self, base: str, sensor: str) -> NDArray[np.float64] | None:
+        """Return the mounting pose, or None if tf does not provide it yet. One thread."""
         try:
-            found = self._buffer.lookup_transform(body, sensor, Time()).transform
-        except self._not_known:
+            found = self._buffer.lookup_transform(base, sensor, Time()).transform
+        except self._tf2_ros.TransformException:
+            self._listen()
             return None
+        if self._listener is not None:
+            destroy_safely(self._node, self._listener.unregister)
+            self._listener = None
         p, q = found.translation, found.rotation
         return pose_from_quaternion([p.x, p.y, p.z], [q.x, q.y, q.z, q.w])
 
-    def close(self) -> None:
-        """Take the subscriptions off the node, which would keep them for good."""
-        self._listener.unregister()
+    def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = self._tf2_ros.TransformListener(self._buffer, self._node)
 
 
 def tf_lookup(node: Node) -> TfLookup | None:
-    """Return a way to ask tf, or None where tf2_ros is not installed."""
+    """Return a tf listener, or None if tf2_ros is not installed."""
     try:
         import tf2_ros  # not on the package index: only in a ROS installation
     except ImportError:

@@ -1,6 +1,7 @@
-"""The map on disk: written by one node only, by itself every so often, never over other places."""
+"""Saving and loading of the map at map_path, on request and automatically."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -8,36 +9,42 @@ import threading
 import time
 import weakref
 
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.errors import LprError, MapError, reason
-from lpr_ros.map_claim import MapClaim, MapKeptError
-from lpr_ros.map_folder import MapFolder
-from lpr_ros.node_config import NodeConfig
+from lpr_ros.core.database.place_database import PlaceDatabase
+from lpr_ros.core.errors import LprError, MapError, error_text
+from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.lpr_node.diagnostics import MapStatus
+from lpr_ros.lpr_node.map_lock import MapFolder, MapLock, MapLockedError
 
-REST = 20  # times as long as a save took nothing is saved: a large map must not wear out the disk
-# A node started again may come while the one before it still saves: what that one saves is the map
-# to load. Where it does not end, two were started by mistake.
-PREDECESSOR_S, LOOK_EVERY_S = 10.0, 0.05
+MIN_PAUSE_FACTOR = 20  # pause between saves per duration of a save: large maps wear out the disk
+# A restarted node may find its predecessor still saving the map that it is going to load. If the
+# predecessor keeps the map for longer, two nodes were started by mistake.
+PREDECESSOR_TIMEOUT_S, POLL_S = 10.0, 0.05
+SAVE_TIMEOUT_S = 60.0  # longer than any healthy disk needs; services must answer
 
 
 @dataclass(frozen=True, eq=False)
-class _OnDisk:
-    """A file whose places are the first of these."""
+class SavedMap:
+    """A map file that holds the first keyframes of a database."""
 
     path: Path
     database: 'weakref.ref[PlaceDatabase]'
     keyframes: int
-    at_s: float
-    version: tuple[int, ...] | None  # of the file: another in its place is not ours
+    time_s: float
+    version: tuple[int, ...] | None  # of the file, to detect that it was replaced
+
+    @staticmethod
+    def of(path: Path, database: PlaceDatabase, keyframes: int) -> 'SavedMap':
+        """Describe the file as it is now."""
+        now_s = time.monotonic()
+        return SavedMap(path, weakref.ref(database), keyframes, now_s, _file_version(path))
 
 
-class MapKeeper:
-    """Saves and loads the map of the parameter `map_path`.
+class MapAutosave:
+    """Saves and loads the map at map_path.
 
-    A save runs beside the workers, on rows that never move: it holds back neither description nor
-    callbacks. On its own it only extends a map: one that was not loaded, or whose places were
-    forgotten by a reset, is left alone until `save` is called for. A map that another node has is
-    asked for again with every save.
+    Saving runs concurrently with the workers, on rows that never move. Automatic saves only
+    extend a map: a map that was not loaded, or whose keyframes were forgotten by a reset, is left
+    alone until `save` is called. If another node holds the lock, every save tries again.
     """
 
     def __init__(self, config: NodeConfig, warn: Callable[[str], None]):
@@ -45,164 +52,184 @@ class MapKeeper:
         self._warn = warn
         self._folder = MapFolder(config.map_path)
         self._files = threading.Lock()  # one save or load at a time
-        self._claim: MapClaim | None = None
-        self._on_disk: _OnDisk | None = None
+        self._lock: MapLock | None = None
+        self._saved: SavedMap | None = None
         self._saver: threading.Thread | None = None
         self._due_s = time.monotonic() + config.autosave_s
-        self.error = ''  # why the map is not saved; empty where it is
+        self.error = ''  # why the map is not saved
         if config.map_path:
-            with self._files:
-                writes = config.load_map and config.autosave_s > 0.0
-                self._claim_early(PREDECESSOR_S if writes else 0.0)
+            with self._one_at_a_time():
+                extends = config.load_map and config.autosave_s > 0.0
+                self._try_lock(PREDECESSOR_TIMEOUT_S if extends else 0.0)
 
     def configure(self, config: NodeConfig) -> None:
-        """Take changed settings; ConfigError where the file would be outside of the folder."""
+        """Use changed settings; ConfigError if map_path is outside the folder."""
         if config.map_path:
             self._folder.file(config.map_path)
         self._config = config
         if not (config.map_path and config.autosave_s):
-            self.error = ''  # nothing is to be saved
+            self.error = ''
         self._due_s = min(self._due_s, time.monotonic() + config.autosave_s)
 
     @property
-    def is_there(self) -> bool:
-        """Tell whether there is a map to load."""
+    def exists(self) -> bool:
+        """Whether there is a map to load."""
         map_path = self._config.map_path
         return bool(map_path) and os.path.exists(self._folder.file(map_path))
 
-    def load(self, read: Callable[[Path], PlaceDatabase]) -> PlaceDatabase:
-        """Return the places of the map, by a function that reads them."""
+    def load(self, read: Callable[[Path], PlaceDatabase]) -> tuple[PlaceDatabase, SavedMap]:
+        """Read the map; pass the second value to `adopt` once the node uses its keyframes."""
         self.wait()
         path = self._folder.file(self._config.map_path)
-        with self._files:
-            self._claim_early()
-            # Noted also where another node has the map: it may end and leave the file as it was.
-            version = _version(path)
+        with self._one_at_a_time():
+            self._try_lock()
+            # Taken before reading: a file replaced meanwhile is not the one that was read.
+            version = _file_version(path)
             database = read(path)
-            self._note(path, database, len(database), version)
-        return database
+        now_s = time.monotonic()
+        saved = SavedMap(path, weakref.ref(database), len(database), now_s, version)
+        return database, saved
+
+    def adopt(self, saved: SavedMap) -> None:
+        """Extend this map with the next saves, even if another node holds its lock now."""
+        self._saved = saved
 
     def save(self, database: PlaceDatabase) -> str:
-        """Write all places, over whatever map was there; return what was done."""
-        with self._files:
-            return self._save(database, self._claimed())
+        """Write all keyframes, replacing any map; return a summary."""
+        with self._one_at_a_time():
+            return self._save(database, self._locked_file())
 
     def save_if_due(self, database: PlaceDatabase) -> None:
-        """Save in the background, where it is time to; for one thread."""
+        """Start a save in the background when the interval is over. One thread."""
         c = self._config
-        is_on = bool(c.map_path) and c.autosave_s > 0.0
+        is_enabled = bool(c.map_path) and c.autosave_s > 0.0
         is_saving = self._saver is not None and self._saver.is_alive()
-        if is_on and not is_saving and time.monotonic() >= self._due_s:
-            self._saver = threading.Thread(target=self._extend, args=(database,), daemon=True)
-            self._saver.start()
+        if is_enabled and not is_saving and time.monotonic() >= self._due_s:
+            self._start_save(database)
 
     def wait(self) -> None:
-        """Wait for a save under way."""
+        """Wait for a background save; MapError if it hangs."""
         if self._saver is not None:
-            self._saver.join()
+            self._saver.join(SAVE_TIMEOUT_S)
+            if self._saver.is_alive():
+                raise MapError(f'the map is still being saved after {SAVE_TIMEOUT_S} s')
 
     def close(self, database: PlaceDatabase) -> None:
-        """Save what is new since the last time, and let another node have the map."""
-        self.wait()
-        if self._config.map_path and self._config.autosave_s:
-            self._extend(database)
+        """Save new keyframes and let another node have the map."""
+        try:
+            self.wait()
+            if self._config.map_path and self._config.autosave_s:
+                self._start_save(database)
+                self.wait()
+        except MapError as error:  # the disk hangs, but the node has to end
+            self._report(error)
+            return
         self.release()
 
     def release(self) -> None:
-        """Let another node have the map, as it is."""
-        if self._claim is not None:
-            self._claim.release()
-            self._claim = None
+        """Let another node have the map."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
-    def facts(self) -> dict[str, object]:
-        """Return how it goes, for the diagnostics."""
-        saved, facts = self._on_disk, {'map_error': self.error}
-        if saved is not None:
-            facts['map_keyframes'] = str(saved.keyframes)
-            facts['map_age_s'] = f'{time.monotonic() - saved.at_s:.0f}'
-        return facts
+    def status(self) -> MapStatus:
+        """Return the status for the diagnostics."""
+        saved = self._saved
+        if saved is None:
+            return MapStatus(self.error)
+        return MapStatus(self.error, saved.keyframes, time.monotonic() - saved.time_s)
+
+    def _start_save(self, database: PlaceDatabase) -> None:
+        self._saver = threading.Thread(target=self._extend, args=(database,), daemon=True)
+        self._saver.start()
 
     def _extend(self, database: PlaceDatabase) -> None:
-        """Save what is new, if what is on disk is the beginning of it; tell where that fails."""
-        began_s = time.monotonic()
-        with self._files:
-            try:
-                before = self._claim
-                path = self._claimed()
-                known = self._on_disk
-                is_ours = (
-                    known
-                    and known.path == path
-                    and known.database() is database
-                    and known.version == _version(path)
-                )
-                if not is_ours and os.path.exists(path):
-                    if self._claim is not before:  # free again, for one who has its places
-                        self.release()
-                    raise MapError(
-                        f'{path}: holds places that this node has not loaded, or has forgotten; '
-                        'only ~/save_map writes over it'
-                    )
-                if len(database) > (known.keyframes if known and is_ours else 0):
-                    self._save(database, path)
+        """Save new keyframes if the file on disk is the beginning of this database."""
+        start_s = time.monotonic()
+        try:
+            with self._one_at_a_time():
+                self._save_new_keyframes(database)
                 self.error = ''
-            except Exception as error:  # in a thread nobody else would hear of it
-                self._tell(error)
+        except Exception as error:  # in a thread of its own nobody else would report it
+            self._report(error)
         now_s = time.monotonic()
-        self._due_s = now_s + max(self._config.autosave_s, REST * (now_s - began_s))
+        pause_s = max(self._config.autosave_s, MIN_PAUSE_FACTOR * (now_s - start_s))
+        self._due_s = now_s + pause_s
+
+    def _save_new_keyframes(self, database: PlaceDatabase) -> None:
+        lock_before = self._lock
+        path = self._locked_file()
+        saved = self._saved
+        is_ours = (
+            saved is not None
+            and saved.path == path
+            and saved.database() is database
+            and saved.version == _file_version(path)
+        )
+        if not is_ours and os.path.exists(path):
+            if self._lock is not lock_before:  # leave it to a node that loads this map
+                self.release()
+            raise MapError(
+                f'{path}: holds keyframes that this node did not load, or forgot in a reset; '
+                'call ~/save_map to replace it'
+            )
+        if len(database) > (saved.keyframes if saved and is_ours else 0):
+            self._save(database, path)
 
     def _save(self, database: PlaceDatabase, path: Path) -> str:
         count = database.save(path)
-        self._note(path, database, count, _version(path))
+        self._saved = SavedMap.of(path, database, count)
         self.error = ''
         return f'{count} keyframes saved to {path}'
 
-    def _note(
-        self, path: Path, database: PlaceDatabase, count: int, version: tuple[int, ...] | None
-    ) -> None:
-        now_s = time.monotonic()
-        self._on_disk = _OnDisk(path, weakref.ref(database), count, now_s, version)
-
-    def _claimed(self) -> Path:
-        """Return the file to write, now this node's alone; MapError where it cannot be."""
+    def _locked_file(self) -> Path:
+        """Return the file to write, locked by this node; MapError if it cannot be locked."""
         path = self._folder.file_to_write(self._config.map_path)
-        if self._claim is None or self._claim.path != path:
+        if self._lock is None or self._lock.path != path or not self._lock.is_held:
             self.release()
-            self._claim = MapClaim(path)
+            self._lock = MapLock(path)
         return path
 
-    def _claim_early(self, patience_s: float = 0.0) -> None:
-        """Say at once, not after the drive, where the map cannot be written."""
+    def _try_lock(self, timeout_s: float = 0.0) -> None:
+        """Report now, not after the drive, that the map cannot be written."""
         try:
-            self._claimed()
+            self._locked_file()
         except LprError as error:
             if self._config.autosave_s:
-                self._tell(error)
-            if isinstance(error, MapKeptError):
-                self._claim_within(patience_s)
+                self._report(error)
+            if isinstance(error, MapLockedError):
+                self._lock_within(timeout_s)
 
-    def _claim_within(self, patience_s: float) -> None:
-        """Wait for who has the map to end."""
-        until_s = time.monotonic() + patience_s
-        while time.monotonic() < until_s:
-            time.sleep(LOOK_EVERY_S)
+    def _lock_within(self, timeout_s: float) -> None:
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s:
+            time.sleep(POLL_S)
             try:
-                self._claimed()
-            except MapKeptError:
+                self._locked_file()
+            except MapLockedError:
                 continue
-            except LprError as error:  # free, but not to be written
-                self._tell(error)
+            except LprError as error:  # unlocked, but not writable
+                self._report(error)
             else:
                 self.error = ''
             return
 
-    def _tell(self, error: Exception) -> None:
-        self.error = reason(error)
-        self._warn(f'the map is not saved: {self.error}')
+    def _report(self, error: Exception) -> None:
+        self.error = error_text(error)
+        self._warn(f'map not saved: {self.error}')
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        if not self._files.acquire(timeout=SAVE_TIMEOUT_S):
+            raise MapError(f'another save or load is still running after {SAVE_TIMEOUT_S} s')
+        try:
+            yield
+        finally:
+            self._files.release()
 
 
-def _version(path: Path) -> tuple[int, ...] | None:
-    """Tell this file from others that may take its place; None where there is none."""
+def _file_version(path: Path) -> tuple[int, ...] | None:
+    """Identify a file and its contents; None without a file."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,7 +1,7 @@
 """lpr_node: point clouds and odometry in, loop closures out. A lifecycle node.
 
-It only converts, hands on and publishes; what is found is the core's doing. Callbacks return at
-once: one worker waits for odometry and describes, another has candidates verified.
+Callbacks return quickly: one worker thread waits for odometry and describes scans, another one
+verifies candidates.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,91 +10,120 @@ import threading
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
+from lifecycle_msgs.srv import ChangeState
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
 
-from lpr_ros.core.errors import LprError, named
-from lpr_ros.diagnostics import Diagnostics
-from lpr_ros.engine import Engine
-from lpr_ros.node_config import NodeConfig
-from lpr_ros.parameters import ConfigParameters
-from lpr_ros.running import run_node
-from lpr_ros.statistics import Statistics
+from lpr_ros.core.errors import LprError, error_with_type
+from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.lpr_node.diagnostics import Diagnostics, ros_text
+from lpr_ros.lpr_node.interfaces import Interfaces
+from lpr_ros.lpr_node.runtime import LprRuntime
+from lpr_ros.ros_utils.parameters import ConfigParameters
+from lpr_ros.ros_utils.spin import run_node
 
-THREADS = 2  # one for topics, one for what is slow
-# Python hands its lock on after 5 ms by default; taking a scan needs it many times, and a scan
-# that is not taken before the next one comes is lost.
-SWITCH_S = 0.0005
+THREADS = 2  # one for topics, one for slow services
+# Python switches threads every 5 ms by default. Taking a scan needs the GIL many times, and a
+# scan that is not taken before the next two arrive is lost.
+SWITCH_INTERVAL_S = 0.0005
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
 class LprNode(LifecycleNode):
-    """Configured, it has weights, a map and workers; active, it is subscribed."""
+    """Configured, it has weights, a map and workers; active, it processes scans."""
 
     def __init__(self, **options: Any):
         super().__init__('lpr_node', **options)
         self._settings = ConfigParameters(self, NodeConfig())
-        self._engine: Engine | None = None
-        self._engine_lock = threading.RLock()  # transitions and map services come in two threads
+        self._runtime: LprRuntime | None = None
+        self._runtime_lock = threading.RLock()  # transitions and services run in two threads
         self._state = 'unconfigured'
-        self._statistics = Statistics()
-        self._diagnostics = Diagnostics(self.get_fully_qualified_name(), self._statistics)
+        self._interfaces = Interfaces(self)
+        self._diagnostics = Diagnostics(
+            self.get_fully_qualified_name(), self._interfaces.events.statistics
+        )
         self._status = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        # What takes long must not hold back scans: of those that wait in DDS the older are lost.
+        # Slow callbacks must not delay scans, of which DDS keeps only the newest.
         slow = MutuallyExclusiveCallbackGroup()
-        # Simulated time may stand still, which is when one wants to know why.
+        # Simulated time may stand still, which is when the diagnostics are needed.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(1.0, self._tick, callback_group=slow, clock=steady)
-        for name in ('save_map', 'load_map', 'reset'):
-            self.create_service(
-                Trigger, f'~/{name}', self._map_service(name), callback_group=slow
-            )
+        self.create_service(Trigger, '~/save_map', self._on_save_map, callback_group=slow)
+        self.create_service(Trigger, '~/load_map', self._on_load_map, callback_group=slow)
+        self.create_service(Trigger, '~/reset', self._on_reset, callback_group=slow)
+        self._reject_invalid_transitions()
+
+    def _reject_invalid_transitions(self) -> None:
+        """Make change_state answer false to a transition that the current state does not allow.
+
+        The callback of rclpy raises, which would end the node.
+        """
+        (service,) = (s for s in self.services if s.srv_type is ChangeState)
+        change = service.callback
+
+        def change_state(
+            request: ChangeState.Request, response: ChangeState.Response
+        ) -> ChangeState.Response:
+            try:
+                return change(request, response)
+            except Exception as error:
+                self.get_logger().error(
+                    f'transition {request.transition.id} in state {self._state}: '
+                    f'{error_with_type(error)}'
+                )
+                return ChangeState.Response(success=False)
+
+        service.callback = change_state
 
     def start(self) -> None:
-        """Configure and activate where the parameter asks for it; LprError says why not."""
+        """Configure and activate if the parameter autostart is set; LprError if that fails."""
         if not self._settings.read().autostart:
             return
         if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
-            raise LprError('cannot be started: the reason is above')
+            raise LprError('startup failed, see the errors above')
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Load weights and map; with a wrong setting all stays as it was."""
-        with self._engine_lock:
+        """Load weights and map; an invalid setting leaves the node unconfigured."""
+        with self._runtime_lock:
             try:
                 config = self._settings.read()
-                self._engine = Engine(self, config, self._statistics)
-            except Exception as error:  # of others rclpy says nothing
-                self.get_logger().error(f'cannot be configured: {named(error)}')
+                self._runtime = LprRuntime(self, config, self._interfaces)
+            except Exception as error:  # rclpy would not log it
+                self._log_error('cannot be configured', error)
                 return FAILURE
-            self._settings.watch(self._engine.reconfigure)
+            self._settings.watch(self._runtime.reconfigure)
             self._state = 'inactive'
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Take scans and odometry."""
-        with self._engine_lock:
-            if self._engine is not None:
-                self._engine.subscribe()
+        """Process scans and odometry."""
+        with self._runtime_lock:
+            try:
+                if self._runtime is not None:
+                    self._runtime.activate()
+            except Exception as error:
+                self._log_error('cannot be activated', error)
+                return FAILURE
             self._state = 'active'
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Take no more of them; the places stay."""
-        with self._engine_lock:
-            if self._engine is not None:
-                self._engine.unsubscribe()
+        """Ignore scans and odometry; keep the keyframes."""
+        with self._runtime_lock:
+            if self._runtime is not None:
+                self._runtime.deactivate()
             self._state = 'inactive'
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Give back weights, places and workers."""
+        """Save the map; release weights, keyframes and workers."""
         self._close('unconfigured')
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Do the same from any state."""
+        """Clean up from any state."""
         self._close('finalized')
         return super().on_shutdown(state)
 
@@ -104,46 +133,61 @@ class LprNode(LifecycleNode):
         super().destroy_node()
 
     def _close(self, state: str) -> None:
-        with self._engine_lock:
+        with self._runtime_lock:
             self._settings.unwatch()
             self._state = state
-            if self._engine is not None:
-                self._engine.close()
-                self._engine = None
+            if self._runtime is not None:
+                runtime, self._runtime = self._runtime, None
+                runtime.close()
 
-    def _map_service(self, name: str) -> Callable[[Any, Any], Any]:
-        """Return the callback of a service that the engine's method of that name answers."""
+    def _log_error(self, what: str, error: Exception) -> None:
+        self.get_logger().error(f'{what}: {ros_text(error_with_type(error))}')
 
-        def answer(request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-            with self._engine_lock:
-                try:
-                    if self._engine is None:
-                        raise LprError(f'{name}: the node is {self._state}, expected configured')
-                    response.message = getattr(self._engine, name)()
-                    response.success = True
-                    self.get_logger().info(response.message)
-                except Exception as error:  # one that gets out ends the node
-                    response.message = named(error)
-                    response.success = False
-                    self.get_logger().error(response.message)
-            return response
+    def _on_save_map(self, request: Any, response: Trigger.Response) -> Trigger.Response:
+        return self._answer(response, LprRuntime.save_map)
 
-        return answer
+    def _on_load_map(self, request: Any, response: Trigger.Response) -> Trigger.Response:
+        return self._answer(response, LprRuntime.load_map)
+
+    def _on_reset(self, request: Any, response: Trigger.Response) -> Trigger.Response:
+        return self._answer(response, LprRuntime.reset)
+
+    def _answer(
+        self, response: Trigger.Response, serve: Callable[[LprRuntime], str]
+    ) -> Trigger.Response:
+        """Answer a service call with the result of a method of the runtime."""
+        with self._runtime_lock:
+            try:
+                if self._runtime is None:
+                    raise LprError(f'the node is {self._state}: configure it first')
+                response.message = ros_text(serve(self._runtime))
+                response.success = True
+                self.get_logger().info(response.message)
+            except Exception as error:  # an exception would end the node
+                response.message = ros_text(error_with_type(error))
+                response.success = False
+                self.get_logger().error(f'{serve.__name__}: {response.message}')
+        return response
 
     def _tick(self) -> None:
-        """Say how it goes, unless a transition or a map service is at work."""
-        if not self._engine_lock.acquire(blocking=False):
+        """Publish the diagnostics, unless a transition or a service is in progress."""
+        if not self._runtime_lock.acquire(blocking=False):
             return
         try:
             now_ns = self.get_clock().now().nanoseconds
-            about = {} if self._engine is None else self._engine.tick(now_ns)
-            self._status.publish(self._diagnostics.message(now_ns, self._state, about))
+            status = None
+            try:
+                if self._runtime is not None:
+                    status = self._runtime.tick(now_ns)
+            except Exception as error:  # an exception would end the node
+                self._interfaces.events.fault(error)
+            self._status.publish(self._diagnostics.message(now_ns, self._state, status))
         finally:
-            self._engine_lock.release()
+            self._runtime_lock.release()
 
 
 def make_node() -> LprNode:
-    """Make the node, started where the parameters say so."""
+    """Create the node and start it if the parameter autostart is set."""
     node = LprNode()
     try:
         node.start()
@@ -155,9 +199,5 @@ def make_node() -> LprNode:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     return run_node(make_node, argv, threads=THREADS)
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

@@ -1,36 +1,77 @@
-"""Two workers around the pipeline: one describes scans, the other has candidates verified."""
+"""Two worker threads around the pipeline: one describes scans, one verifies their candidates."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 import threading
 import time
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from lpr_ros.core.errors import LprError, ScanError
-from lpr_ros.core.loop_closer import Verdict
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
-from lpr_ros.core.recogniser import Sighting
-from lpr_ros.core.records import Scan
-from lpr_ros.inbox import Inbox
-from lpr_ros.statistics import Statistics
+from lpr_ros.core.types import KeyframeQuery, Scan, VerificationResult
+from lpr_ros.lpr_node.diagnostics import KEYFRAMES_DROPPED, SCANS_DROPPED, EventLog
 
 T = TypeVar('T')
 
+IDLE_THREAD_S = 0.1  # a thread that takes longer to stop is in the middle of a verification
+
+
+class Inbox(Generic[T]):
+    """A bounded queue that never blocks the producer: when full, it drops the oldest item."""
+
+    def __init__(self, capacity: int):
+        self._items: deque[T] = deque(maxlen=capacity)
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether every further item is dropped."""
+        return self._closed
+
+    def put(self, item: T) -> bool:
+        """Add an item; return whether one was dropped: the oldest, or this one if closed."""
+        with self._changed:
+            if self._closed:
+                return True
+            dropped = len(self._items) == self._items.maxlen
+            self._items.append(item)
+            self._changed.notify()
+            return dropped
+
+    def get(self) -> T | None:
+        """Wait for the oldest item; None once the inbox is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._closed)
+            return None if self._closed else self._items.popleft()
+
+    def clear(self) -> int:
+        """Drop all queued items; return their number."""
+        with self._changed:
+            count = len(self._items)
+            self._items.clear()
+            return count
+
+    def close(self) -> int:
+        """Drop all queued items, wake up every `get`, and return the number dropped."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        return self.clear()
+
 
 class Listener(Protocol):
-    """Hears what the workers find, in their threads."""
+    """Receives the results of the workers, in their threads."""
 
-    def on_sighting(self, sighting: Sighting) -> None:
-        """Take a new keyframe."""
+    def on_keyframe_query(self, keyframe_query: KeyframeQuery) -> None:
+        """Handle a new keyframe."""
 
-    def on_verdict(self, sighting: Sighting, verdict: Verdict) -> None:
-        """Take what verification said of its candidates."""
-
-    def on_drop(self, kind: str, reason: str) -> None:
-        """Take a scan or keyframe that was left out."""
-
-    def on_fault(self, error: Exception) -> None:
-        """Take an error that nobody foresaw; the work goes on."""
+    def on_verification_result(self, result: VerificationResult) -> None:
+        """Handle the verification result of a keyframe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,106 +81,146 @@ class _Arrival:
 
 
 @dataclass(frozen=True, eq=False)
-class _Waiting:
-    sighting: Sighting
+class _Queued:
+    keyframe_query: KeyframeQuery
     received_s: float
 
 
-class Detector:
-    """Takes messages from any thread and at once; of those that wait, the newest wins."""
+class ScanWorkers:
+    """Processes scans in the background; a scan that waits is replaced by a newer one."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         read: Callable[[Any], Scan],
         listener: Listener,
-        statistics: Statistics,
-        waiting_keyframes: int,
+        events: EventLog,
+        queue_size: int,
     ):
         self.pipeline = pipeline
         self._read = read
         self._listener = listener
-        self._statistics = statistics
-        self._settings = pipeline.config  # those of the next scan
+        self._events, self._statistics = events, events.statistics
+        self._settings = pipeline.config  # for the next scan
         self._scans: Inbox[_Arrival] = Inbox(1)
-        self._sightings: Inbox[_Waiting] = Inbox(waiting_keyframes)
+        self._keyframe_queries: Inbox[_Queued] = Inbox(queue_size)
         self._threads = [
-            threading.Thread(target=self._run, args=work, daemon=True)
-            for work in ((self._scans, self._describe), (self._sightings, self._verify))
+            threading.Thread(target=self._describe_scans, daemon=True),
+            threading.Thread(target=self._verify_keyframes, daemon=True),
         ]
-        for thread in self._threads:
-            thread.start()
+
+    def start(self) -> None:
+        """Start both threads, or none."""
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # the system allows no more threads
+            self.stop()
+            raise
 
     def put(self, message: Any) -> None:
-        """Take a scan."""
+        """Queue a scan. Any thread."""
         self._statistics.count('scans')
         if self._scans.put(_Arrival(message, time.monotonic())):
             kind = 'paused' if self._scans.is_closed else 'newer_scan'
-            self._statistics.count(f'dropped.{kind}')
+            self._statistics.count(SCANS_DROPPED + kind)
 
     def reconfigure(self, config: PipelineConfig) -> None:
-        """Take these settings from the next scan on."""
+        """Use new settings from the next scan on. Any thread."""
         self._settings = config
 
     @property
-    def waiting(self) -> int:
-        """Keyframes that wait for verification."""
-        return len(self._sightings)
+    def queue_length(self) -> int:
+        """Number of keyframes queued for verification."""
+        return len(self._keyframe_queries)
 
     def pause(self) -> None:
-        """Forget what waits; what is being worked on is finished."""
-        self._statistics.count('dropped.paused', self._scans.clear())
-        self._sightings.clear()
+        """Drop everything queued; work in progress is completed."""
+        self._drop_queued(self._scans.clear(), self._keyframe_queries.clear())
 
-    def stop(self) -> None:
-        """End both workers; the pipeline's closer must have been told to stop."""
-        self._statistics.count('dropped.paused', self._scans.close())
-        self._sightings.close()
-        for thread in self._threads:
-            thread.join()
+    def stop(self, interrupt_verification: Callable[[], object] = lambda: None) -> None:
+        """Stop both threads; a verification in progress is interrupted by the given function."""
+        self._drop_queued(self._scans.close(), self._keyframe_queries.close())
+        describing, verifying = self._threads
+        _join(verifying, IDLE_THREAD_S)
+        if verifying.is_alive():
+            interrupt_verification()
+        _join(verifying)
+        _join(describing)
 
-    def _run(self, inbox: Inbox[T], work: Callable[[T], None]) -> None:
-        while (item := inbox.get()) is not None:
+    def _drop_queued(self, scans: int, keyframes: int) -> None:
+        self._statistics.count(f'{SCANS_DROPPED}paused', scans)
+        self._statistics.count(f'{KEYFRAMES_DROPPED}paused', keyframes)
+
+    def _describe_scans(self) -> None:
+        while (arrival := self._scans.get()) is not None:
             try:
-                work(item)
+                keyframe_query = self._describe(arrival.message)
             except LprError as error:
-                self._listener.on_drop(kind_of(error), str(error))
-            except Exception as error:  # a robot that nobody watches goes on with the next scan
-                self._listener.on_fault(error)
+                self._events.drop_scan(drop_kind(error), str(error))
+            except Exception as error:  # the next scan may succeed
+                self._statistics.count(f'{SCANS_DROPPED}fault')
+                self._events.fault(error)
+            else:
+                self._statistics.count('described' if keyframe_query else 'passed')
+                if keyframe_query is not None:
+                    self._hand_over(keyframe_query, arrival.received_s)
 
-    def _describe(self, arrival: _Arrival) -> None:
-        settings = self._settings  # which another thread may replace at any time
+    def _describe(self, message: Any) -> KeyframeQuery | None:
+        settings = self._settings  # another thread may replace them at any time
         if settings is not self.pipeline.config:
             self.pipeline.reconfigure(settings)
-        sighting = self.pipeline.recogniser.add(self._read(arrival.message))
-        self._statistics.count('described' if sighting else 'passed')
-        if sighting is None:
-            return
-        self._listener.on_sighting(sighting)
-        self._note('keyframe', arrival.received_s, sighting.seconds)
-        if sighting.candidates and self._sightings.put(_Waiting(sighting, arrival.received_s)):
-            self._statistics.count('dropped.newer_keyframe')
+        return self.pipeline.recognize(self._read(message))
 
-    def _verify(self, waiting: _Waiting) -> None:
-        verdict = self.pipeline.closer.close(waiting.sighting)
-        self._listener.on_verdict(waiting.sighting, verdict)
-        self._note('verdict', waiting.received_s, verdict.seconds)
+    def _hand_over(self, keyframe_query: KeyframeQuery, received_s: float) -> None:
+        """Report a keyframe and queue it; a failure to report must not cost its loop closure."""
+        try:
+            self._listener.on_keyframe_query(keyframe_query)
+        except Exception as error:
+            self._events.fault(error)
+        self._record('keyframe', received_s, keyframe_query.seconds)
+        queued = _Queued(keyframe_query, received_s)
+        if keyframe_query.candidates and self._keyframe_queries.put(queued):
+            self._statistics.count(f'{KEYFRAMES_DROPPED}newer_keyframe')
+
+    def _verify_keyframes(self) -> None:
+        while (queued := self._keyframe_queries.get()) is not None:
+            try:
+                self._verify(queued)
+            except LprError as error:
+                self._events.drop_keyframe(drop_kind(error), str(error))
+            except Exception as error:  # the next keyframe may succeed
+                self._statistics.count(f'{KEYFRAMES_DROPPED}fault')
+                self._events.fault(error)
+
+    def _verify(self, queued: _Queued) -> None:
+        result = self.pipeline.verify(queued.keyframe_query)
+        try:
+            self._listener.on_verification_result(result)
+        except Exception as error:  # verified all the same
+            self._events.fault(error)
         self._statistics.count('verified')
-        self._statistics.count('rejected', len(verdict.rejected))
-        # Accepted by geometry, but fewer loops: odometry drifts more than it is said to.
-        self._statistics.count('accepted', int(verdict.verified is not None))
-        self._statistics.count('loops', len(verdict.trusted))
-        if verdict.trusted:
-            self._statistics.time('loop', time.monotonic() - waiting.received_s)
+        self._statistics.count('rejected', len(result.rejected))
+        # More accepted than published: odometry drifts more than odometry_noise says.
+        self._statistics.count('accepted', int(result.verified is not None))
+        self._statistics.count('loops', len(result.trusted))
+        self._record('verification', queued.received_s, result.seconds)
+        if result.trusted:
+            self._statistics.time('loop', time.monotonic() - queued.received_s)
 
-    def _note(self, name: str, received_s: float, seconds: dict[str, float]) -> None:
+    def _record(self, name: str, received_s: float, seconds: dict[str, float]) -> None:
         self._statistics.time(name, time.monotonic() - received_s)
-        for stage, spent_s in seconds.items():
-            self._statistics.time(f'stage.{stage}', spent_s)
+        for stage, duration_s in seconds.items():
+            self._statistics.time(f'stage.{stage}', duration_s)
 
 
-def kind_of(error: LprError) -> str:
-    """Return the short name that something dropped is counted under."""
+def _join(thread: threading.Thread, timeout_s: float | None = None) -> None:
+    if thread.ident is not None:  # was started
+        thread.join(timeout_s)
+
+
+def drop_kind(error: LprError) -> str:
+    """Return the short name under which a drop is counted."""
     if isinstance(error, ScanError):
         return error.kind
     return type(error).__name__.removesuffix('Error').lower()

@@ -1,4 +1,4 @@
-"""What can be played: recordings as timed messages, in order of time."""
+"""Recordings as streams of timed ROS messages."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,43 +10,44 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import PointCloud2
 
-from lpr_ros.cloud_messages import cloud_message
-from lpr_ros.core.bags import Bag
-from lpr_ros.core.errors import BackendError, DatasetError
-from lpr_ros.core.kitti_source import KittiSource, scan_files
-from lpr_ros.core.packed_source import PackedSource
-from lpr_ros.core.pointcloud2 import pack_cloud
-from lpr_ros.core.scan_source import ScanSource, known
-from lpr_ros.interfaces import interface
-from lpr_ros.pose_messages import odometry_message
+from lpr_ros.conversions.clouds import cloud_message
+from lpr_ros.conversions.poses import odometry_message
+from lpr_ros.core.errors import InterfaceError
+from lpr_ros.core.io.pointcloud2 import pack_cloud
+from lpr_ros.core.recordings.bag import BagRecording
+from lpr_ros.core.recordings.bag_reader import Bag
+from lpr_ros.core.recordings.base import Recording, known
+from lpr_ros.core.recordings.open import open_recording, recording_format
+from lpr_ros.ros_utils.optional_interfaces import interface
 
 POINTS, ODOMETRY, GROUND_TRUTH, CLOCK = '/points', '/odometry', '/ground_truth', '/clock'
 SENSOR_FRAME, ODOMETRY_FRAME, WORLD_FRAME = 'lidar', 'odom', 'world'
 
 
 @dataclass(frozen=True, eq=False)
-class Timed:
-    """One message and when it is due."""
+class TimedMessage:
+    """A message and the time at which to publish it."""
 
     time_ns: int
     topic: str
-    message: Any  # a ROS message, or its bytes
+    message: Any  # a ROS message, or its serialization
 
 
-class Source(Protocol):
-    """A recording."""
+class Playback(Protocol):
+    """A recording that can be played."""
 
     topics: dict[str, Any]  # message class by topic
+    missing: dict[str, str]  # topics that cannot be published, with the reason
     span_ns: tuple[int, int]  # first and last time
 
-    def messages(self, start_ns: int, stop_ns: int) -> Iterator[Timed]:
+    def messages(self, start_ns: int, stop_ns: int) -> Iterator[TimedMessage]:
         """Yield the messages due in [start_ns, stop_ns], in order."""
 
 
-class BagSource:
-    """A bag: its messages as they were recorded, bytes that nobody decodes.
+class BagPlayback:
+    """The messages of a bag as recorded, not decoded.
 
-    Topics whose messages are not installed here are left out; `missing` says why of each.
+    Topics whose message packages are not installed are in `missing`.
     """
 
     def __init__(self, paths: Sequence[Path]):
@@ -55,55 +56,51 @@ class BagSource:
         self.missing: dict[str, str] = {}
         for topic in self._bag.topics:
             if topic.name == CLOCK:
-                continue  # the player makes its own, which follows its rate
+                continue  # the player publishes its own clock, scaled by the rate
             try:
                 self.topics[topic.name] = interface(topic.msgtype)
-            except BackendError as error:
+            except InterfaceError as error:
                 self.missing[topic.name] = str(error)
         self.span_ns = self._bag.span_ns
 
-    def messages(self, start_ns: int, stop_ns: int) -> Iterator[Timed]:
+    def messages(self, start_ns: int, stop_ns: int) -> Iterator[TimedMessage]:
         """Yield the messages recorded in [start_ns, stop_ns]."""
         for raw in self._bag.walk(list(self.topics), start_ns, stop_ns + 1):
-            yield Timed(raw.log_ns, raw.topic, self._bag.cdr(raw))
+            yield TimedMessage(raw.log_ns, raw.topic, self._bag.cdr(raw))
 
 
 class ScanPlayback:
-    """Scans with poses, as a driver and an odometry would have sent them."""
+    """Scans and poses as messages of a LiDAR driver and an odometry node."""
 
-    def __init__(self, scans: ScanSource):
-        self._scans = scans
+    def __init__(self, recording: Recording):
+        self._recording = recording
         self._poses: dict[str, tuple[str, NDArray[np.float64]]] = {}
-        if scans.has_odometry:
-            self._poses[ODOMETRY] = ODOMETRY_FRAME, scans.T_odom_sensor
-        if scans.has_truth:
-            self._poses[GROUND_TRUTH] = WORLD_FRAME, scans.T_world_sensor
+        if recording.has_odometry:
+            self._poses[ODOMETRY] = ODOMETRY_FRAME, recording.T_odom_sensor
+        if recording.has_truth:
+            self._poses[GROUND_TRUTH] = WORLD_FRAME, recording.T_world_sensor
         self.topics: dict[str, Any] = dict.fromkeys(self._poses, Odometry)
         self.topics[POINTS] = PointCloud2
-        self.span_ns = int(scans.stamps_ns[0]), int(scans.stamps_ns[-1])
+        self.missing: dict[str, str] = {}
+        self.span_ns = int(recording.stamps_ns[0]), int(recording.stamps_ns[-1])
 
-    def messages(self, start_ns: int, stop_ns: int) -> Iterator[Timed]:
-        """Yield poses and cloud of each scan in [start_ns, stop_ns]."""
-        for index, stamp in enumerate(map(int, self._scans.stamps_ns)):
+    def messages(self, start_ns: int, stop_ns: int) -> Iterator[TimedMessage]:
+        """Yield the poses and the cloud of each scan in [start_ns, stop_ns]."""
+        for index, stamp in enumerate(map(int, self._recording.stamps_ns)):
             if start_ns <= stamp <= stop_ns:
                 for topic, (frame, T) in self._poses.items():
                     if known(T[index]):
                         message = odometry_message(stamp, frame, SENSOR_FRAME, T[index])
-                        yield Timed(stamp, topic, message)
-                packed = pack_cloud(self._scans.points(index))
-                yield Timed(stamp, POINTS, cloud_message(stamp, SENSOR_FRAME, packed))
+                        yield TimedMessage(stamp, topic, message)
+                packed = pack_cloud(self._recording.points(index))
+                yield TimedMessage(stamp, POINTS, cloud_message(stamp, SENSOR_FRAME, packed))
 
 
-def open_source(paths: Sequence[Path]) -> BagSource | ScanPlayback:
-    """Open a bag, a KITTI sequence (ROOT/sequences/<seq>) or packed scans (.npz)."""
-    path = paths[0]
-    if not path.exists():
-        raise DatasetError(f'{path}: expected a bag, a KITTI sequence or a .npz, there is none')
-    if path.suffix == '.npz':
-        return ScanPlayback(PackedSource(path))
-    if path.is_dir() and scan_files(path):
-        return ScanPlayback(KittiSource(path))
-    if (path / 'sequences').is_dir():
-        found = sorted(str(p) for p in (path / 'sequences').iterdir())
-        raise DatasetError(f'{path}: choose one of the sequences {", ".join(found)}')
-    return BagSource(paths)
+def open_playback(paths: Sequence[Path]) -> Playback:
+    """Open a recording for playback; several paths are the parts of a split bag.
+
+    A bag plays all of its topics; other recordings play clouds, odometry and ground truth.
+    """
+    if issubclass(recording_format(paths[0]), BagRecording):
+        return BagPlayback(paths)
+    return ScanPlayback(open_recording(paths[0]))

@@ -1,15 +1,14 @@
-"""The reference back-end as a node: odometry and loops in, the corrected path out.
+"""The reference back-end: optimizes keyframes and loop closures into a corrected path.
 
-In: odometry, lpr_node/keyframes (nav_msgs/Path), lpr_node/loop_closures (nav_msgs/Odometry).
-Out: ~/path (nav_msgs/Path, the place in it is the keyframe), ~/map_to_odom
-(geometry_msgs/TransformStamped) and, where tf2_msgs is installed, the same on /tf.
-Services: ~/save_g2o, and ~/optimise, which weighs every loop once more and drops wrong ones.
+Subscribes to odometry, lpr_node/keyframes (nav_msgs/Path) and lpr_node/loop_closures
+(nav_msgs/Odometry). Publishes ~/path (nav_msgs/Path; the index of a pose is the keyframe id),
+~/map_to_odom (geometry_msgs/TransformStamped) and, if tf2_msgs is installed, map -> odom on /tf.
+Services: ~/save_g2o, and ~/optimize, a robust batch optimization that rejects outliers.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 import math
-import sys
 
 from geometry_msgs.msg import PoseStamped, TransformStamped
 from nav_msgs.msg import Odometry, Path
@@ -18,50 +17,63 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
-from lpr_ros.core.back_end import BackEndConfig
-from lpr_ros.core.clock import CLOCK_JUMP_NS
+from lpr_ros.conversions.poses import header_message, pose_messages, transform_message
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import BackendError, ConfigError, LprError
+from lpr_ros.core.errors import ConfigError, InterfaceError, LprError
 from lpr_ros.core.files import user_path
-from lpr_ros.core.g2o import write_g2o
-from lpr_ros.core.pointcloud2 import stamp_ns
-from lpr_ros.graph_feed import GraphFeed
-from lpr_ros.interfaces import interface
-from lpr_ros.parameters import ConfigParameters
-from lpr_ros.pose_messages import header_message, pose_messages, transform_message
-from lpr_ros.qos import LATCHED, LOOPS, ODOMETRY
-from lpr_ros.running import run_node
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
+from lpr_ros.core.pose_graph.g2o import write_g2o
+from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizerConfig
+from lpr_ros.core.timing import CLOCK_JUMP_NS, stamp_ns
+from lpr_ros.pose_graph_node.graph_updater import GraphUpdater
+from lpr_ros.pose_graph_node.odometry_noise_check import OdometryNoiseCheck
+from lpr_ros.ros_utils.optional_interfaces import interface
+from lpr_ros.ros_utils.parameters import ConfigParameters
+from lpr_ros.ros_utils.qos import LATCHED, LOOPS, ODOMETRY
+from lpr_ros.ros_utils.spin import run_node
+
+WARN_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True)
 class PoseGraphNodeConfig(Config):
-    """Settings of pose_graph_node."""
+    """The parameters of pose_graph_node."""
 
-    map_frame: str = option('map', 'frame of the corrected path', fixed=True)
+    map_frame: str = option('map', 'Frame of the corrected path', fixed=True)
     path_interval_s: float = option(
-        0.2, 'loops correct the poses and the path is published no more often', unit='s',
-        low=0.01, high=60.0, fixed=True,
-    )  # fmt: skip
-    g2o_path: str = option(
-        'pose_graph.g2o', 'file that ~/save_g2o writes, in a folder that is there', fixed=True
+        0.2,
+        'Minimum interval between updates of the pose graph and publications of the path',
+        unit='s',
+        low=0.01,
+        high=60.0,
+        fixed=True,
     )
-    back_end: BackEndConfig = field(
-        default_factory=BackEndConfig, metadata={'fixed': True}
+    g2o_path: str = option(
+        'pose_graph.g2o',
+        'File written by ~/save_g2o; must end in .g2o and be in an existing folder',
+        fixed=True,
+    )
+    optimizer: PoseGraphOptimizerConfig = field(
+        default_factory=PoseGraphOptimizerConfig, metadata={'fixed': True}
+    )
+    odometry_noise: OdometryNoiseConfig = field(
+        default_factory=OdometryNoiseConfig, metadata={'fixed': True}
     )
 
 
 class PoseGraphNode(Node):
-    """Feeds the pose graph and tells what became of it."""
+    """Updates the pose graph from lpr_node and publishes the result."""
 
     def __init__(self, **options: object):
         super().__init__('pose_graph_node', **options)
         parameters = ConfigParameters(self, PoseGraphNodeConfig())
         self._config = parameters.read()
-        parameters.watch(lambda config: None)  # all are read at start: a change is refused
-        self._feed = GraphFeed(self._config.back_end)
+        parameters.watch(lambda config: None)  # rejects changes: all are read on startup only
+        self._updater = GraphUpdater(self._config.optimizer, self._config.odometry_noise)
+        self._rejected_loops = 0
         self._odometry_ns: int | None = None
         self._odometry_frame = ''
-        self._session: str | None = None  # of the odometry that comes in now
+        self._session: str | None = None  # of the current odometry
         self._is_path_due = False
         self._path = self.create_publisher(Path, '~/path', LATCHED)
         self._map_to_odom = self.create_publisher(TransformStamped, '~/map_to_odom', 10)
@@ -69,38 +81,41 @@ class PoseGraphNode(Node):
         try:
             self._tf_message = interface('tf2_msgs/msg/TFMessage')
             self._tf = self.create_publisher(self._tf_message, '/tf', 100)
-        except BackendError as error:
-            self.get_logger().warning(f'nothing on /tf, only ~/map_to_odom: {error}')
+        except InterfaceError as error:
+            self.get_logger().warning(
+                f'map -> odom is published on ~/map_to_odom but not on /tf: {error}'
+            )
         self.create_subscription(Path, 'lpr_node/keyframes', self._on_keyframes, LATCHED)
         self.create_subscription(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
         self.create_subscription(Odometry, 'odometry', self._on_odometry, ODOMETRY)
         self.create_service(Trigger, '~/save_g2o', self._on_save)
-        self.create_service(Trigger, '~/optimise', self._on_optimise)
-        clock = Clock(clock_type=ClockType.STEADY_TIME)  # also while the time of a bag stands
+        self.create_service(Trigger, '~/optimize', self._on_optimize)
+        clock = Clock(clock_type=ClockType.STEADY_TIME)  # also runs while simulated time stands
         self.create_timer(self._config.path_interval_s, self._publish_path, clock=clock)
+        self._noise_check = OdometryNoiseCheck(self, self._config.odometry_noise)
 
     def _on_keyframes(self, message: Path) -> None:
-        if self._feed.take_path(message):
-            self._session = self._feed.session
+        if self._updater.add_path(message):
+            self._session = self._updater.session
             self._is_path_due = True
-        self._tell_rejected()
+        self._log_rejected()
 
     def _on_loop(self, message: Odometry) -> None:
-        self._is_path_due |= self._feed.take_loop(message)
-        self._tell_rejected()
+        self._is_path_due |= self._updater.add_constraint(message)
+        self._log_rejected()
 
     def _on_odometry(self, message: Odometry) -> None:
-        """Tell where odometry is in the map, at its own rate: others interpolate between."""
+        """Publish map -> odom at the rate of the odometry, as tf consumers interpolate."""
         stamp = stamp_ns(message.header)
         if self._odometry_ns is not None and stamp < self._odometry_ns - CLOCK_JUMP_NS:
-            self._session = None  # nothing is known of the new odometry until its first keyframe
+            self._session = None  # new odometry, unknown until its first keyframe
         self._odometry_ns, self._odometry_frame = stamp, message.header.frame_id
         self._publish_map_to_odom(stamp)
 
     def _publish_map_to_odom(self, stamp: int) -> None:
         T_map_odom = np.eye(4)
         if self._session is not None:
-            T_map_odom = self._feed.back_end.T_map_odom(self._session)
+            T_map_odom = self._updater.optimizer.T_map_odom(self._session)
         message = TransformStamped(
             header=header_message(stamp, self._config.map_frame),
             child_frame_id=self._odometry_frame,
@@ -114,64 +129,66 @@ class PoseGraphNode(Node):
         if not self._is_path_due:
             return
         self._is_path_due = False
-        self._feed.back_end.settle()  # here: loops that come together are settled together
+        self._updater.optimizer.update()  # once for all loop closures since the last call
         self._path.publish(self._path_message())
 
     def _path_message(self) -> Path:
-        """Make the path of all keyframes; those of another map are in a frame of that name."""
-        back_end, stamps = self._feed.back_end, self._feed.stamps_ns
-        poses = back_end.poses
-        here = back_end.map_of(max(poses)) if poses else None
+        """Return the path of all keyframes; those without a link to the newest use own frames."""
+        optimizer, stamps = self._updater.optimizer, self._updater.stamps_ns
+        poses = optimizer.poses
+        current_map = optimizer.map_of(max(poses)) if poses else None
         corrected = np.array([*poses.values()]).reshape(-1, 4, 4)
         messages = dict(zip(poses, pose_messages(corrected), strict=True))
         path = Path(header=header_message(max(stamps, default=0), self._config.map_frame))
-        for number, stamp in enumerate(stamps):
+        for keyframe_id, stamp in enumerate(stamps):
             pose = PoseStamped(header=header_message(stamp, self._config.map_frame))
-            if number not in messages:
+            if keyframe_id not in messages:
                 pose.pose.position.x = math.nan
             else:
-                pose.pose = messages[number]
-                if (anchor := back_end.map_of(number)) != here:
+                pose.pose = messages[keyframe_id]
+                if (anchor := optimizer.map_of(keyframe_id)) != current_map:
                     pose.header.frame_id = f'{self._config.map_frame}/{anchor}'
             path.poses.append(pose)
         return path
 
-    def _on_save(self, request: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
-        back_end = self._feed.back_end
-        back_end.settle()
+    def _on_save(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        optimizer = self._updater.optimizer
+        optimizer.update()
         try:
             path = user_path(self._config.g2o_path, 'g2o_path')
             if path.suffix != '.g2o' or not path.parent.is_dir():
-                raise ConfigError(f'{path}: expected a file .g2o in a folder that is there')
-            write_g2o(path, back_end.poses, back_end.graph.edges)
+                raise ConfigError(f'{path}: expected a .g2o file in an existing folder')
+            write_g2o(path, optimizer.poses, optimizer.graph.edges)
         except (LprError, OSError) as error:
-            answer.message = f'the graph is not saved: {error}'
-            return answer
-        answer.success = True
-        loops = sum(edge.is_loop for edge in back_end.graph.edges)
-        answer.message = f'{path}: {len(back_end.poses)} keyframes, {loops} loops'
-        return answer
+            response.message = f'pose graph not saved: {error}'
+            return response
+        response.success = True
+        loops = sum(edge.is_loop for edge in optimizer.graph.edges)
+        response.message = f'{path}: {len(optimizer.poses)} keyframes, {loops} loops'
+        return response
 
-    def _on_optimise(
-        self, request: Trigger.Request, answer: Trigger.Response
+    def _on_optimize(
+        self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
-        dropped = self._feed.back_end.finish()
+        rejected = self._updater.optimizer.optimize_robust()
         self._is_path_due = True
-        answer.success = True
-        pairs = ', '.join(f'{edge.to_id} to {edge.from_id}' for edge in dropped)
-        answer.message = f'{len(dropped)} loops dropped' + (f': {pairs}' if pairs else '')
-        return answer
+        response.success = True
+        pairs = ', '.join(f'{edge.to_id} to {edge.from_id}' for edge in rejected)
+        response.message = f'{len(rejected)} loop closures rejected: {pairs or "none"}'
+        return response
 
-    def _tell_rejected(self) -> None:
-        for reason in self._feed.rejected:
-            self.get_logger().warning(reason)
-        self._feed.rejected.clear()
+    def _log_rejected(self) -> None:
+        if not self._updater.rejected:
+            return
+        self._rejected_loops += len(self._updater.rejected)
+        self.get_logger().warning(
+            f'{self._rejected_loops} loop closures rejected so far; latest reason: '
+            f'{self._updater.rejected[-1]}',
+            throttle_duration_sec=WARN_INTERVAL_S,
+        )
+        self._updater.rejected.clear()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
     return run_node(PoseGraphNode, argv)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

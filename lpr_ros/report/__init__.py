@@ -1,1 +1,1 @@
-"""The report about a drive: figures and one self-contained page, made from a DriveResult."""
+"""The report of a drive: figures and a self-contained HTML page."""

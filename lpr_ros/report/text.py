@@ -1,30 +1,41 @@
-"""What the report says: headline, tiles, captions, and what to do where something is missing."""
+"""The sentences of the report: headline, tiles, captions, and advice if something is missing."""
 
 from dataclasses import dataclass
 import math
 
-from lpr_ros.core.drive_result import DriveResult
-from lpr_ros.core.drive_summary import (
-    keyframe_ms,
-    loop_gaps_m,
-    median_of,
-    odometry_poses,
+from lpr_ros.core.offline import export
+from lpr_ros.core.offline.evaluation import (
+    MAX_LOOP_ERROR_M,
+    RECALL_WINDOW_M,
+    REVISIT_RADIUS_M,
+    DriveEvaluation,
 )
-from lpr_ros.core.drive_truth import RADIUS_M, WRONG_LOOP_M, Judgement
+from lpr_ros.core.offline.result import DriveResult
+from lpr_ros.core.offline.statistics import median_of
+from lpr_ros.core.offline.summary import keyframe_ms, loop_gaps_m, odometry_poses
 
-UNKNOWN = 'not known'
+UNKNOWN = 'unknown'
+TITLES = {
+    'drive': 'Trajectory and loop closures',
+    'time': 'Loop closures over time',
+    'matrix': 'Descriptor distances',
+    'pairs': 'Matched scans',
+    'truth': 'Precision and recall',
+    'probability': 'Nearest matches',
+    'timings': 'Processing time',
+}
 DROPS = {
     'unreadable': 'could not be read',
     'cloud': 'had no usable points',
-    'stamp': 'came no later than the scan before',
+    'stamp': 'had a stamp not later than the previous scan',
     'odometry': 'had no usable odometry',
-    'verification': 'got no loops, as verification failed',
+    'verification': 'got no loop closures because verification failed',
 }
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One number that matters, what it counts, and a note."""
+    """A number at the top of the page, with a label and a note."""
 
     value: str
     label: str
@@ -32,201 +43,240 @@ class Tile:
 
 
 def headline(result: DriveResult) -> str:
-    """Say in one sentence what came of the drive."""
+    """Return the outcome of the drive in one or two sentences."""
     count = len(result.loops)
-    way = distance(result.travelled_m) if result.has_odometry else duration(result.duration_s)
-    found = f'{count} loop closure{"" if count == 1 else "s"}' if count else 'No loop closure'
-    text = f'{found} in {way} of driving'
-    gaps = [median_of(loop_gaps_m(result, poses))
-            for poses in (odometry_poses(result), result.correction.poses)]  # fmt: skip
-    if math.isfinite(gaps[0]) and gaps[0] > gaps[1]:
+    length = distance(result.traveled_m) if result.has_odometry else duration(result.duration_s)
+    found = f'{count} loop closure{"" if count == 1 else "s"}' if count else 'No loop closures'
+    text = f'{found} in {length} of driving'
+    before, after = (
+        median_of(loop_gaps_m(result, poses))
+        for poses in (odometry_poses(result), result.correction.poses)
+    )
+    if math.isfinite(before) and before > after:
         text += (
-            f': back at a known place, odometry was off by {distance(gaps[0])} in the median. '
-            f'The corrected drive, fitted to these loops, meets them within {distance(gaps[1])}'
+            f'. At these revisits, odometry had drifted by {distance(before)} (median); after '
+            f'optimization, the trajectory agrees with the loop closures to {distance(after)}'
         )
-    old = sum(loop.match_id < result.first_id for loop in result.loops)
     if result.first_id:
-        text += f'. {old} of them lead into the old map of {result.first_id} keyframes'
+        old = sum(loop.match_id < result.first_id for loop in result.loops)
+        text += f'. {old} of them match the existing map of {result.first_id} keyframes'
     return text + '.'
 
 
-def tiles(result: DriveResult, judgement: Judgement | None) -> list[Tile]:
-    """Return the numbers for the top of the page."""
+def tiles(result: DriveResult, evaluation: DriveEvaluation | None) -> list[Tile]:
+    """Return the numbers at the top of the page."""
     rate = result.duration_s / result.wall_s if result.wall_s > 0.0 else math.nan
-    found = [
+    shown = [
         Tile(f'{len(result.places)}', 'keyframes', f'from {result.scans} scans'),
-        Tile(f'{len(result.loops)}', 'loop closures', funnel(result)),
+        Tile(f'{len(result.loops)}', 'loop closures', candidate_counts(result)),
     ]
-    if judgement is not None:
-        errors = judgement.errors
-        right = int(errors.is_right.sum())
-        found += [
-            Tile(percent(judgement.precision), 'precision', f'{right} of {len(errors.loops)} '
-                 f'within {WRONG_LOOP_M:g} m'),
-            Tile(percent(judgement.recall), 'recall', f'{len(judgement.found)} of '
-                 f'{len(judgement.revisits)} revisits'),
-            Tile(distance(median_of(errors.metres)), 'loop error', 'median, against the truth'),
-            Tile(f'{distance(judgement.ate_odometry_m)} → {distance(judgement.ate_corrected_m)}',
-                 'trajectory error', 'before → after, RMS'),
-        ]  # fmt: skip
+    if evaluation is not None:
+        errors, revisits, metrics = evaluation.errors, evaluation.revisits, evaluation.loop_metrics
+        shown += [
+            Tile(
+                percent(metrics['precision']),
+                'precision',
+                f'{len(errors.correct)} of {len(errors.loops)} within {MAX_LOOP_ERROR_M:g} m',
+            ),
+            Tile(
+                percent(metrics['recall']),
+                'recall',
+                f'{len(revisits.recalled)} of {len(revisits.ids)} revisits',
+            ),
+            Tile(distance(median_of(errors.meters)), 'loop error', 'median, to ground truth'),
+            Tile(
+                f'{distance(evaluation.ate_odometry_m)} → {distance(evaluation.ate_corrected_m)}',
+                'trajectory error',
+                'RMSE, before → after',
+            ),
+        ]
     elif result.has_odometry:
-        found.append(Tile(distance(result.travelled_m), 'travelled', duration(result.duration_s)))
-    found.append(Tile(
-        milliseconds(median_of(keyframe_ms(result))), 'per keyframe',
-        f'{rate:.1f} times real time' if math.isfinite(rate) and rate > 0.0 else '',
-    ))  # fmt: skip
-    return found
+        shown.append(Tile(distance(result.traveled_m), 'traveled', duration(result.duration_s)))
+    speed = f'{rate:.1f} times real time' if math.isfinite(rate) and rate > 0.0 else ''
+    shown.append(Tile(milliseconds(median_of(keyframe_ms(result))), 'per keyframe', speed))
+    return shown
 
 
-def funnel(result: DriveResult) -> str:
-    """Say how many candidates became loops."""
+def candidate_counts(result: DriveResult) -> str:
+    """Return how many candidates there were and how many passed verification."""
     candidates = sum(o.candidates for o in result.outcomes)
     verified = sum(o.verified is not None for o in result.outcomes)
-    return f'of {candidates} candidates, {verified} verified' if result.outcomes else ''
+    return f'{candidates} candidates, {verified} verified' if result.outcomes else ''
 
 
 def hints(result: DriveResult) -> list[str]:
-    """Say what stands out and what to do about it; settings are named as --set takes them."""
-    found = []
+    """Return what stands out and what to do about it; settings are named as in --set."""
+    shown = []
     if result.interrupted:
-        found.append('The run was interrupted: this is the drive up to that moment.')
+        shown.append('The run was interrupted; these are the results up to that point.')
     if not result.places:
-        found.append(
-            'No keyframe was made. Is there odometry at the times of the scans? Without any, set '
-            'keyframes.interval_s.'
+        shown.append(
+            'There are no keyframes. Check that the odometry covers the time of the scans. '
+            'Without odometry, set keyframes.interval_s.'
         )
     elif not result.loops:
-        found.append(f'No loops found: {why_no_loops(result)}')
+        shown.append(f'No loop closures: {why_no_loops(result)}')
     if not result.has_odometry and result.places:
-        found.append(
-            'There is no odometry, so there is no trajectory to correct, and loops could not be '
-            'checked against each other. A TUM or KITTI file can be given with --poses.'
+        shown.append(
+            'There is no odometry, so there is no trajectory to correct and loop closures could '
+            'not be checked for consistency. Provide poses as a TUM or KITTI file with --poses.'
         )
-    refused = len(result.correction.refused)
-    if refused:
-        found.append(
-            f'The optimiser leaves out {refused} of {len(result.loops)} loops, as they disagree '
-            'with the rest (kept_by_optimiser in loops.csv). Where they are right, odometry '
-            'drifts more than pairwise.odometry.position_share and heading_deg say.'
+    rejected = len(result.correction.rejected)
+    if rejected:
+        shown.append(
+            f'The optimizer rejected {rejected} of {len(result.loops)} loop closures as outliers '
+            '(kept_by_optimiser in loops.csv). If they are correct, odometry drifts more than '
+            'odometry_noise.position_fraction and odometry_noise.heading_deg specify.'
         )
     if result.dropped() > 0.05 * max(result.scans, 1):
-        found.append(
-            f'{result.dropped()} of {result.scans} scans were left out; the reasons are below.'
+        shown.append(
+            f'{result.dropped()} of {result.scans} scans were dropped; see Dropped scans below.'
         )
-    return found
+    return shown
 
 
 def why_no_loops(result: DriveResult) -> str:
-    """Follow the way of a match to where all of them ended."""
+    """Return at which stage the last candidates were lost, and what to change."""
     database = result.config.database
     if not any(o.matches for o in result.outcomes):
         return (
-            'no keyframe had an older one to be compared with. Keyframes less than '
-            f'{database.exclude_s:g} s or {database.exclude_m:g} m apart are not compared '
-            '(database.exclude_s, database.exclude_m): the drive is shorter than that.'
+            'no keyframe had an earlier one to match. Keyframes within '
+            f'{database.exclude_s:g} s or {database.exclude_m:g} m of travel are excluded '
+            '(database.exclude_s, database.exclude_m), and the drive is shorter than that.'
         )
     if not any(o.candidates for o in result.outcomes):
         return (
-            'no match was supported by the keyframes before it. If the drive does come back to a '
-            'place, look for short diagonal lines in the matrix of distances: where you see them, '
-            'lower support.min_support; where you do not, the descriptor does not know the place, '
-            'for example with a sensor unlike those it was trained on.'
+            'no match was supported by the preceding keyframes. If the drive does revisit a '
+            'place, look for short diagonal lines in the matrix of descriptor distances. If there '
+            'are any, lower sequence.min_support. If not, the descriptor does not recognize the '
+            'place, for example because the sensor differs from those in the training data.'
         )
     if not any(o.verified for o in result.outcomes):
         return (
-            'geometry refused every candidate. Either no place was really seen again, or the '
-            'scans overlap little: a narrow field of view needs keyframes.submap_m, a sparse '
-            'sensor a lower verification.overlap.'
+            'every candidate failed geometric verification. Either the drive revisits no place, '
+            'or the scans overlap too little: with a narrow field of view set keyframes.submap_m, '
+            'with a sparse sensor lower verification.min_overlap.'
         )
-    noise = result.config.pairwise.odometry
+    noise = result.config.odometry_noise
     return (
-        'loops were verified by geometry, but they contradict odometry or each other. If your '
-        f'odometry drifts more than {100 * noise.position_share:g} % of the way or '
-        f'{noise.heading_deg:g} degrees per 100 m, say so: pairwise.odometry.position_share, '
-        'pairwise.odometry.heading_deg.'
+        'some candidates passed geometric verification but contradict odometry or each other. If '
+        f'odometry drifts by more than {100 * noise.position_fraction:g} % of the distance or '
+        f'{noise.heading_deg:g} degrees per 100 m, raise odometry_noise.position_fraction and '
+        'odometry_noise.heading_deg.'
     )
 
 
-def captions(result: DriveResult, judgement: Judgement | None) -> dict[str, str]:
-    """Return what each figure shows and what to look for, by its name."""
+def captions(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[str, str]:
+    """Return the captions: what a figure shows and what to look for."""
     return {
-        'drive': (
-            (
-                'The drive from above. Each orange line is a loop closure and joins the keyframe '
-                'that came back (dot) to the one it recognised. On the left long lines show how '
-                'far odometry had drifted from the place; on the right as much of them remains '
-                'as the two keyframes are truly apart.'
-                if result.loops
-                else 'The drive from above, as odometry has it. Does it cross its own path? '
-                'Then a loop was to be found; without one there is nothing to correct.'
-            )
-            + (' The wide grey band is the ground truth.' if judgement else '')
-            + (' The grey path is the old map.' if result.first_id else '')
-        ),
+        'drive': drive_caption(result, evaluation),
         'time': (
-            'The same drive with time as height. A loop closure joins two moments at one place, '
-            'so on the corrected drive it stands upright. A slanted one deserves a look.'
+            'The corrected trajectory with time as height. A loop closure connects two times at '
+            'one place, so it should be vertical. Inspect any that are slanted.'
         ),
         'matrix': (
-            'How alike each keyframe is to every earlier one; bright is alike. Driving a road '
-            'again the same way draws a bright line parallel to the edge, driving it the other '
-            'way one across. Rings are loop closures: bright lines without rings are loops missed.'
+            'Descriptor distance of each keyframe to every earlier one; bright means similar. '
+            'Revisiting a road in the same direction gives a bright line parallel to the '
+            'diagonal, in the opposite direction a line perpendicular to it. Rings are loop '
+            'closures; a bright line without rings is a missed revisit.'
         ),
         'pairs': (
-            'Pairs of scans from above, laid over each other as their loop closure says: the '
-            'earlier one in blue, taken at the dot, the later one in orange, taken at the '
-            'triangle. Walls should be drawn once; a wall drawn twice is a wrong loop. Parked '
+            'Pairs of scans seen from above, aligned by their loop closure: the earlier one in '
+            'blue, taken at the dot, and the later one in orange, taken at the triangle. Walls '
+            'should coincide; a wall that appears twice indicates a wrong loop closure. Parked '
             'cars may differ. Ranked by overlap.'
         ),
         'truth': (
-            f'Against the ground truth. A revisit is a keyframe within {RADIUS_M:g} m of one that '
-            f'it may match; a loop closure is right within {WRONG_LOOP_M:g} m of the true '
-            'relative pose. The curve is what the nearest descriptor alone would do at every '
-            'threshold, the diamond what is left after sequence, geometry and consistency have '
-            'had their say.'
+            f'A revisit is a keyframe within {REVISIT_RADIUS_M:g} m of an earlier one outside of '
+            f'the exclusion window. A loop closure is correct within {MAX_LOOP_ERROR_M:g} m of '
+            'the true relative pose. The curve is the nearest descriptor alone at every '
+            'threshold; the diamond is the whole pipeline, counting revisits with a loop closure '
+            'of their own. The recall at the top of the page also counts revisits within '
+            f'{RECALL_WINDOW_M:g} m of travel from a correct loop closure.'
         ),
         'probability': (
-            'The nearest match of each keyframe. Above: what its distance means by the '
-            'calibration of the checkpoint. Below: what became of it. Loop closures at distances '
-            'with a low probability say that the calibration does not fit this sensor, so gates '
-            'on probability would cost loops.'
+            'The nearest match of each keyframe. Above: the calibrated probability of being the '
+            'same place. Below: what happened to the match. Loop closures at distances with a low '
+            'probability indicate that the calibration does not fit this sensor, so thresholds on '
+            'probability would lose loop closures.'
         ),
         'timings': (
-            'Bars are medians, ticks the 95th percentile. Verification runs only for candidates; '
-            'where it is too slow, lower candidates or take verification.strategy=gicp.'
+            'Bars are medians, ticks are 95th percentiles. Verification runs only for candidates; '
+            'if it is too slow, lower max_candidates or use verification.strategy=gicp.'
         ),
     }
 
 
-def drops_in_words(result: DriveResult) -> list[tuple[str, tuple[str, ...]]]:
-    """Return a sentence per kind of trouble with scans, and what was wrong with each."""
+def drive_caption(result: DriveResult, evaluation: DriveEvaluation | None) -> str:
+    """Return the caption of the trajectory."""
+    if result.loops:
+        text = (
+            'The trajectory from above. Each orange line is a loop closure between the later '
+            'keyframe (dot) and the one it matched. On the left, long lines show how far odometry '
+            'had drifted; on the right, only the true distance between the two remains.'
+        )
+    else:
+        text = (
+            'The trajectory from above, from odometry. If it crosses itself, there was a revisit '
+            'to find; without loop closures there is nothing to correct.'
+        )
+    if evaluation is not None:
+        text += ' The wide gray band is the ground truth.'
+    if result.first_id:
+        text += ' The gray path is the existing map.'
+    return text
+
+
+def drop_sentences(result: DriveResult) -> list[tuple[str, tuple[str, ...]]]:
+    """Return a sentence and the error messages for each kind of dropped scan."""
     return [
         (f'{len(texts)} scan{"" if len(texts) == 1 else "s"} {DROPS.get(kind, kind)}', texts)
         for kind, texts in result.drops.items()
     ]
 
 
-def distance(metres: float) -> str:
-    """Write a distance as people say it."""
-    if not math.isfinite(metres):
+def file_descriptions(result: DriveResult) -> dict[str, str]:
+    """Return what the files in the output folder contain."""
+    tables = {
+        export.LOOPS: 'Loop closures: T_match_query, covariance, overlap, probability',
+        export.KEYFRAMES: 'Keyframes: odometry, corrected and true poses; nearest matches',
+        export.MAP: 'Place database; relocalize another drive in it with --map',
+    }
+    trajectories = {
+        export.GRAPH: 'Pose graph of odometry and loop closures, at the corrected poses',
+        export.ODOMETRY: 'Trajectory before loop closure, TUM format',
+        export.CORRECTED: 'Trajectory after loop closure, TUM format',
+    }
+    numbers = {
+        export.TIMINGS: 'Milliseconds of each keyframe by stage',
+        export.SUMMARY: 'The numbers on this page',
+    }
+    return tables | (trajectories if result.has_odometry else {}) | numbers
+
+
+def distance(meters: float) -> str:
+    """Format a distance."""
+    if not math.isfinite(meters):
         return UNKNOWN
-    if metres >= 1000.0:
-        return f'{metres / 1000.0:.2f} km'
-    if metres >= 100.0:
-        return f'{metres:.0f} m'
-    if metres >= 1.0:
-        return f'{metres:.1f} m'
-    return f'{100.0 * metres:.0f} cm' if metres >= 0.01 else f'{1000.0 * metres:.0f} mm'
+    if meters >= 1000.0:
+        return f'{meters / 1000.0:.2f} km'
+    if meters >= 100.0:
+        return f'{meters:.0f} m'
+    if meters >= 1.0:
+        return f'{meters:.1f} m'
+    if meters >= 0.01:
+        return f'{100.0 * meters:.0f} cm'
+    return f'{1000.0 * meters:.0f} mm' if meters >= 0.001 else '< 1 mm'
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people say it."""
+    """Format a duration."""
     minutes, rest = divmod(round(seconds), 60)
     return f'{minutes} min {rest} s' if minutes else f'{rest} s'
 
 
 def milliseconds(ms: float) -> str:
-    """Write a short time."""
+    """Format a processing time."""
     if not math.isfinite(ms):
         return UNKNOWN
     if ms >= 10.0:
@@ -234,9 +284,9 @@ def milliseconds(ms: float) -> str:
     return f'{ms:.1f} ms' if ms >= 1.0 else f'{ms:.2f} ms'
 
 
-def percent(share: float) -> str:
-    """Write a share; one that is not all never reads as 100 %."""
-    if not math.isfinite(share):
+def percent(fraction: float) -> str:
+    """Format a fraction; anything less than 1 never reads as 100 %."""
+    if not math.isfinite(fraction):
         return UNKNOWN
-    shown = 100.0 * share
+    shown = 100.0 * fraction
     return f'{min(shown, 99.9):.1f} %' if 99.0 < shown < 100.0 else f'{shown:.0f} %'

@@ -1,9 +1,9 @@
-"""Message and service classes by name, for packages that may not be installed."""
+"""Message and service types of packages that may not be installed."""
 
 from importlib import import_module
 from typing import Any
 
-from lpr_ros.core.errors import BackendError
+from lpr_ros.core.errors import InterfaceError
 
 
 def interface(name: str) -> Any:
@@ -12,4 +12,4 @@ def interface(name: str) -> Any:
     try:
         return getattr(import_module(f'{package}.{kind}'), class_name)
     except (ImportError, AttributeError) as error:
-        raise BackendError(f'{name} is not installed: expected the package {package}') from error
+        raise InterfaceError(f'{name} not found: install the package {package}') from error

@@ -1,7 +1,7 @@
-"""ROS parameters from the nested configuration dataclasses, and back.
+"""ROS parameters declared from nested configuration dataclasses.
 
-A field `window` of a section `support` is the parameter `support.window`, with the default, unit,
-range and description that `option` declares. Nothing is declared a second time.
+The field `window` of the section `sequence` becomes the parameter `sequence.window`, with the
+default, unit, range and description that `option` declares.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,9 +19,8 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from lpr_ros.core.config import Config, check_value, override, refuse_fixed
-from lpr_ros.core.errors import ConfigError, named
-from lpr_ros.core.markdown import markdown_table
+from lpr_ros.core.config import Config, check_immutable, check_value, override
+from lpr_ros.core.errors import ConfigError, error_with_type
 
 T = TypeVar('T', bound=Config)
 
@@ -41,7 +40,7 @@ ARRAY_TYPES = {
 
 @dataclass(frozen=True)
 class Leaf:
-    """One parameter: its dotted name and all that its field declares."""
+    """One parameter: its dotted name and what its field declares."""
 
     name: str
     default: Any
@@ -51,22 +50,22 @@ class Leaf:
     low: float
     high: float
     choices: tuple[Any, ...]
-    fixed: bool  # read at start only
+    fixed: bool  # read on startup only
 
     @property
     def is_array(self) -> bool:
-        """Tell whether the value is a list."""
+        """Whether the value is an array."""
         return self.type in ARRAY_TYPES.values()
 
     @property
     def has_range(self) -> bool:
-        """Tell whether ROS itself can check the range: it knows closed ranges of scalars."""
+        """Whether ROS can check the range: it supports closed ranges of scalars only."""
         finite = math.isfinite(self.low) and math.isfinite(self.high)
         return finite and self.type in (Parameter.Type.INTEGER, Parameter.Type.DOUBLE)
 
     @property
     def constraints(self) -> str:
-        """Say what the value may be; empty where anything goes."""
+        """The allowed values as text; empty if there is no constraint."""
         if self.choices:
             return 'one of ' + ', '.join(map(str, self.choices))
         if math.isfinite(self.low) and math.isfinite(self.high):
@@ -76,20 +75,19 @@ class Leaf:
         return f'at most {self.high:g}' if math.isfinite(self.high) else ''
 
     def check(self, value: Any) -> None:
-        """Raise a ConfigError that names the parameter, the value and what is expected."""
-        as_field = tuple(value) if self.is_array else value
-        check_value(self.name, as_field, {
-            'low': self.low, 'high': self.high, 'choices': self.choices,
-        })  # fmt: skip
+        """Raise a ConfigError naming the parameter, its value and the allowed values."""
+        field_value = tuple(value) if self.is_array else value
+        limits = {'low': self.low, 'high': self.high, 'choices': self.choices}
+        check_value(self.name, field_value, limits)
 
     def descriptor(self) -> ParameterDescriptor:
-        """Describe the parameter for `ros2 param describe` and graphical tools."""
+        """Return the descriptor that `ros2 param describe` and GUI tools show."""
         unit = f' [{self.unit}]' if self.unit else ''
         descriptor = ParameterDescriptor(
             type=self.type.value,
             description=self.description + unit,
             additional_constraints='; '.join(
-                part for part in (self.constraints, 'read at start only' * self.fixed) if part
+                part for part in (self.constraints, 'read on startup only' * self.fixed) if part
             ),
         )
         if self.has_range and self.type is Parameter.Type.INTEGER:
@@ -102,9 +100,9 @@ class Leaf:
 
 
 def leaves(config: Config, prefix: str = '', *, fixed: bool = False) -> Iterator[Leaf]:
-    """Walk the fields of a configuration, sections in depth; its values are the defaults.
+    """Yield the parameters of a configuration, with its values as defaults.
 
-    In a fixed section all are fixed.
+    All parameters of a fixed section are fixed.
     """
     hints = get_type_hints(type(config))
     for f in fields(config):
@@ -127,7 +125,7 @@ def leaves(config: Config, prefix: str = '', *, fixed: bool = False) -> Iterator
 
 
 class ConfigParameters(Generic[T]):
-    """The parameters of a node that make up one configuration."""
+    """Declares the parameters of a configuration on a node and builds it from their values."""
 
     def __init__(self, node: Node, defaults: T):
         self._node = node
@@ -138,19 +136,19 @@ class ConfigParameters(Generic[T]):
             _declare(node, leaf)
 
     def read(self) -> T:
-        """Build the configuration from the parameters as they are."""
+        """Return the configuration with the current parameter values."""
         return self._build({})
 
     def watch(self, on_change: Callable[[T], None]) -> None:
-        """From now on check every change, refuse that of a fixed one, hand over the rest.
+        """Check every change from now on, reject changes of fixed parameters, report the others.
 
-        `on_change` may raise a ConfigError to refuse as well.
+        `on_change` may also reject a change, by raising a ConfigError.
         """
         self._on_change = on_change
         self._node.add_on_set_parameters_callback(self._on_set)
 
     def unwatch(self) -> None:
-        """Take any change again: the next `read` checks it."""
+        """Accept any change again; the next `read` checks the values."""
         if self._on_change is not None:
             self._node.remove_on_set_parameters_callback(self._on_set)
             self._on_change = None
@@ -168,28 +166,16 @@ class ConfigParameters(Generic[T]):
             return SetParametersResult(successful=True)
         try:
             changed = self._build(changes)
-            refuse_fixed(self.read(), changed)
+            check_immutable(self.read(), changed)
             self._on_change(changed)
-        except Exception as error:  # one that gets out ends the node
-            return SetParametersResult(successful=False, reason=named(error))
+        except Exception as error:  # an exception in this callback would end the node
+            return SetParametersResult(successful=False, reason=error_with_type(error))
         return SetParametersResult(successful=True)
 
 
-def parameters_table(config: Config) -> str:
-    """Render the parameters as the table of the documentation."""
-    rows = []
-    for leaf in leaves(config):
-        default = f'`{leaf.default}`' if leaf.default != '' else '(empty)'
-        live = 'no' if leaf.fixed else 'yes'
-        rows.append(
-            (f'`{leaf.name}`', default, leaf.unit, leaf.constraints, live, leaf.description)
-        )
-    return markdown_table(('parameter', 'default', 'unit', 'may be', 'live', 'meaning'), rows)
-
-
 def _declare(node: Node, leaf: Leaf) -> None:
-    """Declare one parameter, with the value given at start if there is one."""
-    # An empty list has no type of its own, ROS takes it for bytes: so its type is declared first.
+    """Declare one parameter; a value given on startup overrides the default."""
+    # ROS takes an empty list for a byte array, so the type is declared without a value first.
     is_empty = leaf.default == []
     try:
         node.declare_parameter(
@@ -202,7 +188,7 @@ def _declare(node: Node, leaf: Leaf) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a parameter as configurations take it: lists for arrays."""
+    """Return a parameter value with arrays as lists, as `override` takes them."""
     return value if isinstance(value, bool | int | float | str) else list(value)
 
 

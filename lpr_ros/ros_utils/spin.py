@@ -1,36 +1,86 @@
-"""Run one node until it is told to end."""
+"""Spin one node until it is asked to stop."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+import queue
 import signal
 import sys
+import threading
 
 import rclpy
-from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
+from rclpy.context import Context
+from rclpy.executors import (
+    Executor,
+    ExternalShutdownException,
+    InvalidHandle,  # rclpy.exceptions has it from Jazzy on only
+    MultiThreadedExecutor,
+    SingleThreadedExecutor,
+)
 from rclpy.node import Node
 
 from lpr_ros.core.errors import LprError
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+MAX_INVALID_HANDLES = 100  # in a row; more mean that the node keeps an entity that is gone
+
+
+class NodeExecutor(MultiThreadedExecutor):
+    """A MultiThreadedExecutor that can destroy entities of a node while it spins.
+
+    rclpy raises InvalidHandle, or never runs a callback group again, if a callback destroys a
+    publisher, subscription or timer while another thread builds the wait set.
+    """
+
+    def __init__(self, threads: int, *, context: Context | None = None):
+        super().__init__(threads, context=context)
+        self._deferred: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._spinning_thread = 0
+
+    def run_between_waits(self, work: Callable[[], object]) -> None:
+        """Have the spinning thread call `work` before it builds the next wait set. Any thread."""
+        self._deferred.put(work)
+        self.wake()
+
+    def spin_once(self, timeout_sec: float | None = None) -> None:
+        """Wait for one callback and hand it to a thread."""
+        self._spinning_thread = threading.get_ident()
+        super().spin_once(timeout_sec)
+
+    def get_nodes(self) -> list[Node]:
+        """Return the nodes. The spinning thread asks for them before it builds each wait set."""
+        if threading.get_ident() == self._spinning_thread:
+            with suppress(queue.Empty):
+                while True:
+                    self._deferred.get_nowait()()
+        nodes: list[Node] = super().get_nodes()
+        return nodes
+
+
+def destroy_safely(node: Node, destroy: Callable[[], object]) -> None:
+    """Call `destroy`, which destroys entities of the node, while no wait set is being built."""
+    executor = node.executor
+    if isinstance(executor, NodeExecutor):
+        executor.run_between_waits(destroy)
+    else:
+        destroy()
 
 
 def run_node(
     make_node: Callable[[], Node], argv: Sequence[str] | None = None, *, threads: int = 1
 ) -> int:
-    """Spin a node; the exit status is 0 after SIGINT or SIGTERM, 1 if it could not be made.
+    """Spin a node; return 0 after SIGINT or SIGTERM, 1 if the node could not be created.
 
-    rclpy ends the context on both signals, which ends spinning. Python's own KeyboardInterrupt is
-    switched off: a second signal, as `ros2 launch` sends, must not break the cleaning up.
+    rclpy shuts down its context on both signals, which ends the spinning. Python's own
+    KeyboardInterrupt is disabled: a second signal, as sent by `ros2 launch`, must not interrupt
+    the cleanup.
     """
-    for number in ENDING:
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda number, frame: None)
     rclpy.init(args=argv)
     try:
         node = make_node()
         try:
-            executor = MultiThreadedExecutor(threads) if threads > 1 else None
-            with suppress(ExternalShutdownException):
-                rclpy.spin(node, executor)
+            spin(node, NodeExecutor(threads) if threads > 1 else SingleThreadedExecutor())
         finally:
             node.destroy_node()
     except LprError as error:
@@ -39,16 +89,40 @@ def run_node(
     except Exception:
         if rclpy.ok():
             raise
-        # A signal ended the context under whoever was using it: not an error but the end.
+        # A signal shut down the context while it was in use.
     finally:
         rclpy.try_shutdown()
         ignore_signals()
     return 0
 
 
+def spin(node: Node, executor: Executor) -> None:
+    """Run the callbacks of a node until its context is shut down.
+
+    An entity destroyed while its callback was about to run raises InvalidHandle: the other
+    callbacks must not suffer from that.
+    """
+    executor.add_node(node)
+    failures = 0
+    try:
+        while node.context.ok():
+            try:
+                executor.spin_once()
+                failures = 0
+            except ExternalShutdownException:
+                return
+            except InvalidHandle as error:
+                failures += 1
+                if failures > MAX_INVALID_HANDLES:
+                    raise
+                node.get_logger().debug(f'skipped a callback of a destroyed entity: {error}')
+    finally:
+        executor.remove_node(node)
+
+
 def ignore_signals() -> None:
-    """From here on signals do nothing: Python makes them deadly again while it ends."""
-    # Blocked first: one that comes while its handler is replaced would be reported as an error.
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    for number in ENDING:
+    """Ignore SIGINT and SIGTERM from here on: Python restores their defaults while it exits."""
+    # Blocked first: a signal that arrives while its handler is replaced is reported as an error.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""LIO-SAM: pairs of times on a topic; it registers the scans itself.
+"""LIO-SAM: pairs of stamps on a topic; LIO-SAM registers the two scans itself.
 
-It keeps the newest five pairs and works on one in a second, so more than one in a second would be
-lost. Its branch for ROS 2 must run with loopClosureEnableFlag: true.
+LIO-SAM queues five pairs and processes one per second, so a faster rate would lose some. Its ROS 2
+branch must run with loopClosureEnableFlag: true.
 """
 
 from collections import deque
@@ -14,77 +14,87 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from std_msgs.msg import Float64MultiArray
 
-from lpr_ros.backends.base import refuse_other_session
-from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import BackendError
-from lpr_ros.core.records import LoopClosure, Place
+from lpr_ros.core.errors import AdapterError
+from lpr_ros.core.timing import NS_PER_S
+from lpr_ros.core.types import LoopClosure, Place
+from lpr_ros.slam_adapters.base import require_same_session
 
-WAITING = 100  # loops; a robot that finds more in a row has many of the same place
-# LIO-SAM takes its first keyframe not before the query and its last not after the match: half
-# a microsecond keeps the rounding of a double from picking their neighbours.
+QUEUE_SIZE = 100  # a longer backlog holds many loops of the same place
+# LIO-SAM picks its first keyframe at or after the query stamp and its last at or before the match
+# stamp. Half a microsecond of margin keeps double rounding from selecting a neighbor.
 ROUNDING_NS = 500
 
 
 @dataclass(frozen=True)
 class LioSamConfig(Config):
-    """How loops reach LIO-SAM."""
+    """Adapter for LIO-SAM."""
 
-    topic: str = option('lio_loop/loop_closure_detection', 'topic it listens on', fixed=True)
+    topic: str = option(
+        'lio_loop/loop_closure_detection',
+        'Topic on which LIO-SAM receives loop closures',
+        fixed=True,
+    )
     interval_s: float = option(
-        1.0, 'least time between two loops: 1 / loopClosureFrequency of LIO-SAM', unit='s',
-        low=0.01, high=60.0, fixed=True,
-    )  # fmt: skip
+        1.0,
+        'Minimum interval between loop closures sent to LIO-SAM; set it to 1 / its '
+        'loopClosureFrequency',
+        unit='s',
+        low=0.01,
+        high=60.0,
+        fixed=True,
+    )
 
 
 class LioSam:
-    """Sends the loops one by one, the oldest first; when too many wait, the oldest fall out."""
+    """Sends queued loop closures at a limited rate, oldest first."""
 
     def __init__(self, node: Node, config: LioSamConfig):
         self._node, self._interval_s = node, config.interval_s
         self._publisher = node.create_publisher(Float64MultiArray, config.topic, 5)
-        self._waiting: deque[tuple[float, float]] = deque(maxlen=WAITING)
-        self._lock = Lock()  # loops come from the worker, the timer from the executor
+        self._queue: deque[tuple[float, float]] = deque(maxlen=QUEUE_SIZE)
+        self._lock = Lock()  # loop closures come from the worker, the timer from the executor
         self._timer = node.create_timer(
-            config.interval_s, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
+            config.interval_s, self._on_timer, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
         self._timer.cancel()
 
     def publish(
         self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
-        """Send the loop now, or as soon as the interval allows; BackendError when one fell out.
+        """Send the loop closure now, or as soon as the interval allows.
 
-        Of a time before its own LIO-SAM would take its first keyframe, wherever that is.
+        A stamp before LIO-SAM's own start would select its first keyframe, a wrong loop closure.
+        AdapterError if the queue is full and the oldest loop closure was dropped.
         """
-        refuse_other_session(query, match)
+        require_same_session(query, match)
         times = (
             (query.stamp_ns - ROUNDING_NS) / NS_PER_S,
             (match.stamp_ns + ROUNDING_NS) / NS_PER_S,
         )
         with self._lock:
-            is_full = len(self._waiting) == WAITING
-            self._waiting.append(times)
+            is_full = len(self._queue) == QUEUE_SIZE
+            self._queue.append(times)
             if self._timer.is_canceled():
                 self._send()
         if is_full:
-            raise BackendError(
-                f'{WAITING} others wait, of which one in {self._interval_s} s is sent: '
-                'the oldest fell out'
+            raise AdapterError(
+                f'queue full: {QUEUE_SIZE} loop closures waiting, one sent every '
+                f'{self._interval_s} s; the oldest was dropped'
             )
 
     def close(self) -> None:
-        """Take the topic off the node."""
+        """Destroy the timer and the publisher."""
         self._node.destroy_timer(self._timer)
         self._node.destroy_publisher(self._publisher)
 
-    def _tick(self) -> None:
+    def _on_timer(self) -> None:
         with self._lock:
-            if self._waiting:
+            if self._queue:
                 self._send()
             else:
                 self._timer.cancel()
 
     def _send(self) -> None:
-        self._publisher.publish(Float64MultiArray(data=list(self._waiting.popleft())))
+        self._publisher.publish(Float64MultiArray(data=list(self._queue.popleft())))
         self._timer.reset()

@@ -1,9 +1,9 @@
 """Hydra and Kimera-PGMO: edges of a pose_graph_tools_msgs/PoseGraph.
 
-Both read the same message differently. Hydra: keys are stamps in nanoseconds, the pose is that of
-`from` in `to`. Kimera-PGMO: keys are the numbers of its own nodes, which must be the keyframes of
-our session, the pose is that of `to` in `from`. So the pose is always T_match_query, of the base,
-and the ends are swapped.
+The two interpret the message differently. Hydra: keys are stamps in nanoseconds, and the pose is
+that of `from` in `to`. Kimera-PGMO: keys are indices of its own nodes, which must be the keyframes
+of our session, and the pose is that of `to` in `from`. The pose sent is always T_match_query
+between base poses, and the keys are swapped.
 """
 
 from dataclasses import dataclass
@@ -12,30 +12,37 @@ import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
 
-from lpr_ros.backends.base import refuse_other_session, seen_from_base
+from lpr_ros.conversions.poses import header_message, pose_message
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.records import LoopClosure, Place
-from lpr_ros.interfaces import interface
-from lpr_ros.pose_messages import header_message, pose_message
+from lpr_ros.core.types import LoopClosure, Place
+from lpr_ros.ros_utils.optional_interfaces import interface
+from lpr_ros.slam_adapters.base import loop_between_base_poses, require_same_session
 
 LOOP_CLOSURE = 1
 
 
 @dataclass(frozen=True)
 class PoseGraphToolsConfig(Config):
-    """How loops reach Hydra or Kimera-PGMO."""
+    """Adapter for Hydra and Kimera-PGMO."""
 
-    reader: str = option('hydra', 'who reads', choices=('hydra', 'kimera'), fixed=True)
-    topic: str = option(
-        'external_loop_closures', 'topic it listens on; Kimera-PGMO: pose_graph_incremental',
+    reader: str = option(
+        'hydra',
+        'Back-end that receives the pose graph edges: the two interpret keys and pose differently',
+        choices=('hydra', 'kimera'),
         fixed=True,
-    )  # fmt: skip
-    frame_id: str = option('map', 'frame of the graph', fixed=True)
-    robot: int = option(0, 'number of the robot', low=0, fixed=True)
+    )
+    topic: str = option(
+        'external_loop_closures',
+        'Topic on which the back-end receives pose graph edges; pose_graph_incremental for '
+        'Kimera-PGMO',
+        fixed=True,
+    )
+    frame_id: str = option('map', 'Frame of the published pose graph', fixed=True)
+    robot: int = option(0, 'Robot index in the published pose graph', low=0, fixed=True)
 
 
 class PoseGraphTools:
-    """Publishes a graph of one edge for each loop."""
+    """Publishes one pose graph with a single edge per loop closure."""
 
     def __init__(self, node: Node, config: PoseGraphToolsConfig):
         self._node = node
@@ -47,9 +54,9 @@ class PoseGraphTools:
     def publish(
         self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
-        """Publish the edge of a loop."""
-        refuse_other_session(query, match)
-        base = seen_from_base(loop, T_base_sensor)
+        """Publish the edge of one loop closure."""
+        require_same_session(query, match)
+        base = loop_between_base_poses(loop, T_base_sensor)
         if self._config.reader == 'hydra':
             key_from, key_to = query.stamp_ns, match.stamp_ns
         else:
@@ -68,5 +75,5 @@ class PoseGraphTools:
         self._publisher.publish(self._graph(header=header, nodes=[], edges=[edge]))
 
     def close(self) -> None:
-        """Take the topic off the node."""
+        """Destroy the publisher."""
         self._node.destroy_publisher(self._publisher)

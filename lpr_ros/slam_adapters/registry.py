@@ -1,51 +1,67 @@
-"""The adapters a node uses, by name."""
+"""The registry of SLAM adapters, and the adapters a node uses.
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+To add one, write a module with its configuration and class, and add an entry to ADAPTERS. Its
+parameters then appear below `adapters.<name>`, and `backends` accepts the name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
 
-from lpr_ros.backends.base import Adapter, seen_by_one_sensor
-from lpr_ros.backends.lio_sam import LioSam, LioSamConfig
-from lpr_ros.backends.pose_graph_tools import PoseGraphTools, PoseGraphToolsConfig
-from lpr_ros.backends.rtabmap import Rtabmap, RtabmapConfig
-from lpr_ros.backends.swarm_slam import SwarmSlam, SwarmSlamConfig
 from lpr_ros.core.config import Config
-from lpr_ros.core.errors import BackendError, LprError
-from lpr_ros.core.records import LoopClosure, Place
-
-ADAPTERS: dict[str, Callable[[Node, Any], Adapter]] = {
-    'lio_sam': LioSam,
-    'pose_graph_tools': PoseGraphTools,
-    'rtabmap': Rtabmap,
-    'swarm_slam': SwarmSlam,
-}
+from lpr_ros.core.errors import InterfaceError, error_with_type
+from lpr_ros.core.geometry.se3 import adjoint, invert, propagate
+from lpr_ros.core.types import LoopClosure, Place
+from lpr_ros.slam_adapters.base import Adapter
+from lpr_ros.slam_adapters.lio_sam import LioSam, LioSamConfig
+from lpr_ros.slam_adapters.pose_graph_tools import PoseGraphTools, PoseGraphToolsConfig
+from lpr_ros.slam_adapters.rtabmap import Rtabmap, RtabmapConfig
+from lpr_ros.slam_adapters.swarm_slam import SwarmSlam, SwarmSlamConfig
 
 
 @dataclass(frozen=True)
-class AdaptersConfig(Config):
-    """The settings of every adapter, used or not."""
+class AdapterEntry:
+    """The class of an adapter, called with the node and its settings, and that of the settings."""
 
-    lio_sam: LioSamConfig = field(default_factory=LioSamConfig)
-    pose_graph_tools: PoseGraphToolsConfig = field(default_factory=PoseGraphToolsConfig)
-    rtabmap: RtabmapConfig = field(default_factory=RtabmapConfig)
-    swarm_slam: SwarmSlamConfig = field(default_factory=SwarmSlamConfig)
+    adapter: Callable[[Node, Any], Adapter]
+    config: type[Config]
 
 
-class Backends:
-    """The chosen adapters; `missing` says of each that cannot be used why.
+ADAPTERS: dict[str, AdapterEntry] = {
+    'lio_sam': AdapterEntry(LioSam, LioSamConfig),
+    'pose_graph_tools': AdapterEntry(PoseGraphTools, PoseGraphToolsConfig),
+    'rtabmap': AdapterEntry(Rtabmap, RtabmapConfig),
+    'swarm_slam': AdapterEntry(SwarmSlam, SwarmSlamConfig),
+}
 
-    `on_drop` hears of each loop that a back-end did not take: its name and the reason.
+
+def adapters_config(entries: Mapping[str, AdapterEntry]) -> type[Config]:
+    """Build the configuration that holds one section per adapter."""
+    sections = [(name, e.config, field(default_factory=e.config)) for name, e in entries.items()]
+    namespace = {'__doc__': 'Settings of the SLAM adapters.', '__module__': __name__}
+    return make_dataclass(
+        'AdaptersConfig', sections, bases=(Config,), frozen=True, namespace=namespace
+    )
+
+
+AdaptersConfig = adapters_config(ADAPTERS)
+
+
+class SlamAdapters:
+    """The selected adapters; `missing` maps each unavailable one to the reason.
+
+    `on_drop` is called with the name and the reason for each loop closure an adapter drops.
     """
 
     def __init__(
         self,
         node: Node,
         names: Iterable[str],
-        config: AdaptersConfig,
+        config: Config,
         on_drop: Callable[[str, str], None],
     ):
         self._on_drop = on_drop
@@ -53,8 +69,8 @@ class Backends:
         self.missing: dict[str, str] = {}
         for name in dict.fromkeys(names):
             try:
-                self._adapters[name] = ADAPTERS[name](node, getattr(config, name))
-            except BackendError as error:
+                self._adapters[name] = ADAPTERS[name].adapter(node, getattr(config, name))
+            except InterfaceError as error:
                 self.missing[name] = str(error)
 
     @property
@@ -70,21 +86,41 @@ class Backends:
         T_base_query: NDArray[np.float64],
         T_base_match: NDArray[np.float64],
     ) -> None:
-        """Hand a loop to every back-end, whether or not the others can take it.
+        """Send a loop closure to every back-end; one that drops it does not affect the others.
 
-        `T_base_*` is where the sensor sits that saw the query, and that saw the match.
+        `T_base_*` are the mounting poses of the sensors that took the query and the match.
         """
-        loop, query = seen_by_one_sensor(loop, query, T_base_query, T_base_match)
+        loop, query = move_query_to_match_sensor(loop, query, T_base_query, T_base_match)
         for name, adapter in self._adapters.items():
             try:
                 adapter.publish(loop, query, match, T_base_match)
-            except LprError as error:
-                self._on_drop(
-                    f'loop.{name}', f'loop {loop.query_id} to {loop.match_id}: {error}'
-                )
+            except Exception as error:  # also a message that rclpy rejects
+                text = error_with_type(error)
+                self._on_drop(name, f'loop {loop.query_id} to {loop.match_id}: {text}')
 
     def close(self) -> None:
-        """Take everything off the node."""
+        """Close all adapters."""
         for adapter in self._adapters.values():
             adapter.close()
         self._adapters = {}
+
+
+def move_query_to_match_sensor(
+    loop: LoopClosure,
+    query: Place,
+    T_base_query: NDArray[np.float64],
+    T_base_match: NDArray[np.float64],
+) -> tuple[LoopClosure, Place]:
+    """Return the loop closure and its query as if the sensor of the match had taken the query.
+
+    `T_base_*` are the mounting poses of the two sensors, on a robot with several LiDARs.
+    """
+    T_query_match_sensor = invert(T_base_query) @ T_base_match
+    T_odom_query = query.T_odom_sensor
+    moved = replace(
+        loop,
+        T_match_query=loop.T_match_query @ T_query_match_sensor,
+        covariance=propagate(adjoint(invert(T_query_match_sensor)), loop.covariance),
+    )
+    T_odom_sensor = None if T_odom_query is None else T_odom_query @ T_query_match_sensor
+    return moved, replace(query, T_odom_sensor=T_odom_sensor)

@@ -1,8 +1,8 @@
-"""Swarm-SLAM: loops between its own keyframes, within one robot.
+"""Swarm-SLAM: intra-robot loop closures between its own keyframes.
 
-Its keyframes come from cslam/keyframe_odom (the cloud on cslam/keyframe_data has no stamp). Either
-the loop goes out with its pose, that of keyframe 1 in keyframe 0, or only the pair of keyframes,
-which it then registers itself.
+Its keyframes arrive on cslam/keyframe_odom; the clouds on cslam/keyframe_data have no stamp. A
+loop closure is sent either with the pose of keyframe 1 in keyframe 0, or as a pair of keyframes
+that Swarm-SLAM registers itself.
 """
 
 from dataclasses import dataclass, field
@@ -12,58 +12,60 @@ import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
 
-from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
+from lpr_ros.conversions.poses import pose_from_message, transform_message
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import LprError
-from lpr_ros.core.pointcloud2 import stamp_ns
-from lpr_ros.core.records import LoopClosure, Place
-from lpr_ros.interfaces import interface
-from lpr_ros.pose_messages import pose_from_message, transform_message
+from lpr_ros.core.timing import stamp_ns
+from lpr_ros.core.types import LoopClosure, Place
+from lpr_ros.ros_utils.optional_interfaces import interface
+from lpr_ros.slam_adapters.node_association import NodeAssociation, NodeAssociationConfig
 
 
 @dataclass(frozen=True)
 class SwarmSlamConfig(Config):
-    """How loops reach Swarm-SLAM."""
+    """Adapter for Swarm-SLAM."""
 
-    namespace: str = option('cslam', 'prefix of its topics', fixed=True)
+    namespace: str = option('cslam', 'Prefix of the Swarm-SLAM topics', fixed=True)
     with_pose: bool = option(
-        True, 'send our pose; without, it registers the two scans itself', fixed=True
+        True,
+        'Send the relative pose with each loop closure; otherwise Swarm-SLAM registers the scans',
+        fixed=True,
     )
-    nodes: ForeignNodesConfig = field(default_factory=ForeignNodesConfig)
+    association: NodeAssociationConfig = field(default_factory=NodeAssociationConfig)
 
 
 class SwarmSlam:
-    """Publishes a loop, or a pair of keyframes, for each loop."""
+    """Publishes one loop closure, or one pair of keyframes, per loop closure."""
 
     def __init__(self, node: Node, config: SwarmSlamConfig):
         self._node = node
         self._with_pose = config.with_pose
-        self._nodes = ForeignNodes(config.nodes)
+        self._nodes = NodeAssociation(config.association)
         package = 'cslam_common_interfaces/msg'
         keyframe_odom = interface(f'{package}/KeyframeOdom')
         name, topic = 'LocalKeyframeMatch', 'local_keyframe_match'
         if config.with_pose:
             name, topic = 'IntraRobotLoopClosure', 'intra_robot_loop_closure'
         self._message = interface(f'{package}/{name}')
-        at = config.namespace
-        self._publisher = node.create_publisher(self._message, f'{at}/{topic}', 100)
+        namespace = config.namespace
+        self._publisher = node.create_publisher(self._message, f'{namespace}/{topic}', 100)
         self._keyframes = node.create_subscription(
-            keyframe_odom, f'{at}/keyframe_odom', self._on_keyframe, 100
+            keyframe_odom, f'{namespace}/keyframe_odom', self._on_keyframe, 100
         )
 
     def publish(
         self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
     ) -> None:
-        """Publish one loop."""
-        moved = self._nodes.move(loop, query, match, T_base_sensor)
-        message = self._message(keyframe0_id=moved.match_id, keyframe1_id=moved.query_id)
+        """Publish one loop closure."""
+        node_loop = self._nodes.transfer(loop, query, match, T_base_sensor)
+        message = self._message(keyframe0_id=node_loop.match_id, keyframe1_id=node_loop.query_id)
         if self._with_pose:
             message.success = True
-            message.transform = transform_message(moved.T_match_query)
+            message.transform = transform_message(node_loop.T_match_query)
         self._publisher.publish(message)
 
     def close(self) -> None:
-        """Take the topics off the node."""
+        """Destroy the subscription and the publisher."""
         self._node.destroy_subscription(self._keyframes)
         self._node.destroy_publisher(self._publisher)
 
@@ -73,4 +75,4 @@ class SwarmSlam:
         except LprError as error:
             self._node.get_logger().warning(f'swarm_slam: keyframe {message.id}: {error}')
             return
-        self._nodes.add(message.id, stamp_ns(message.odom.header), T_odom_base)
+        self._nodes.add_node(message.id, stamp_ns(message.odom.header), T_odom_base)

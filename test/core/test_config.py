@@ -42,7 +42,8 @@ outers = st.builds(
     box=st.tuples(*[st.floats(0.0, 1e6)] * 2),
     name=st.text(st.characters(exclude_categories=['Cs']), max_size=8),
     inner=st.builds(
-        Inner, size=st.floats(0.0, 10.0), modes=st.lists(st.sampled_from('ab')).map(tuple)),
+        Inner, size=st.floats(0.0, 10.0), modes=st.lists(st.sampled_from('ab')).map(tuple)
+    ),
 )
 
 
@@ -62,29 +63,32 @@ def test_presets_survive_a_yaml_file(preset, tmp_path):
     assert ModelConfig.from_yaml(tmp_path / 'model.yaml') == config
 
 
-@pytest.mark.parametrize(('data', 'message'), [
-    ({'colour': 1}, r"Outer: unknown key 'colour'; known keys: \['count', 'is_on'"),
-    ({'inner': {'sise': 1.0}}, "inner: unknown key 'sise'; known keys: .*'size'"),
-    ({3: 4}, "unknown key '3'"),
-    ({'count': 1.5}, r'count: expected int, got 1\.5'),
-    ({'count': True}, 'count: expected int, got True'),
-    ({'count': None}, 'count: expected int, got None'),
-    ({'is_on': 1}, 'is_on: expected bool, got 1'),
-    ({'name': 5}, 'name: expected str, got 5'),
-    ({'inner': {'size': '1'}}, r"inner\.size: expected float, got '1'"),
-    ({'inner': {'size': False}}, r'inner\.size: expected float, got False'),
-    ({'inner': 3}, 'inner: expected a mapping, got 3'),
-    ({'box': 3}, 'box: expected a list, got 3'),
-    ({'box': [1.0]}, r'box: expected 2 values, got \[1\.0\]'),
-    ({'box': [1.0, 'b']}, r"box\[1\]: expected float, got 'b'"),
-    ({'count': 0}, r'Outer\.count: 0 is not within \[1, inf\]'),
-    ({'box': [1.0, -2]}, r'Outer\.box: -2\.0 is not within \[0\.0, inf\]'),
-    ({'inner': {'size': math.nan}}, r'Inner\.size: nan is not within'),
-    ({'inner': {'size': 10.5}}, r'Inner\.size: 10\.5 is not within \[0\.0, 10\.0\]'),
-    ({'inner': {'size': 10**400}}, r'inner\.size: expected float'),
-    ({'inner': {'modes': ['a', 'c']}}, r"Inner\.modes: 'c' is not one of \['a', 'b'\]"),
-    ([1], r'Outer: expected a mapping, got \[1\]'),
-])
+@pytest.mark.parametrize(
+    ('data', 'message'),
+    [
+        ({'color': 1}, r"Outer: unknown key 'color'; known keys: \['count', 'is_on'"),
+        ({'inner': {'sise': 1.0}}, "inner: unknown key 'sise'; known keys: .*'size'"),
+        ({3: 4}, "unknown key '3'"),
+        ({'count': 1.5}, r'count: expected int, got 1\.5'),
+        ({'count': True}, 'count: expected int, got True'),
+        ({'count': None}, 'count: expected int, got None'),
+        ({'is_on': 1}, 'is_on: expected bool, got 1'),
+        ({'name': 5}, 'name: expected str, got 5'),
+        ({'inner': {'size': '1'}}, r"inner\.size: expected float, got '1'"),
+        ({'inner': {'size': False}}, r'inner\.size: expected float, got False'),
+        ({'inner': 3}, 'inner: expected a mapping, got 3'),
+        ({'box': 3}, 'box: expected a list, got 3'),
+        ({'box': [1.0]}, r'box: expected 2 values, got \[1\.0\]'),
+        ({'box': [1.0, 'b']}, r"box\[1\]: expected float, got 'b'"),
+        ({'count': 0}, r'Outer\.count: 0 is not within \[1, inf\]'),
+        ({'box': [1.0, -2]}, r'Outer\.box: -2\.0 is not within \[0\.0, inf\]'),
+        ({'inner': {'size': math.nan}}, r'Inner\.size: nan is not within'),
+        ({'inner': {'size': 10.5}}, r'Inner\.size: 10\.5 is not within \[0\.0, 10\.0\]'),
+        ({'inner': {'size': 10**400}}, r'inner\.size: expected float'),
+        ({'inner': {'modes': ['a', 'c']}}, r"Inner\.modes: 'c' is not one of \['a', 'b'\]"),
+        ([1], r'Outer: expected a mapping, got \[1\]'),
+    ],
+)
 def test_wrong_key_type_or_value_is_refused_by_name(data, message):
     with pytest.raises(ConfigError, match=message):
         Outer.from_dict(data)
@@ -113,14 +117,17 @@ def test_override_replaces_nested_keys_and_leaves_the_rest():
     assert override(config, {}) == config
 
 
-@pytest.mark.parametrize(('key', 'value', 'message'), [
-    ('inner.sise', 1.0, r"unknown key 'inner\.sise'; known here: \['modes', 'size'\]"),
-    ('outer.size', 1.0, "'outer' is not a section"),
-    ('count.size', 1.0, "'count' is not a section"),
-    ('box.0', 1.0, "'box' is not a section"),
-    ('inner.size', 11.0, r'11\.0 is not within'),
-    ('inner.size', 'x', r"inner\.size: expected float, got 'x'"),
-])
+@pytest.mark.parametrize(
+    ('key', 'value', 'message'),
+    [
+        ('inner.sise', 1.0, r"unknown key 'inner\.sise'; known keys: \['modes', 'size'\]"),
+        ('outer.size', 1.0, "'outer' is not a section"),
+        ('count.size', 1.0, "'count' is not a section"),
+        ('box.0', 1.0, "'box' is not a section"),
+        ('inner.size', 11.0, r'11\.0 is not within'),
+        ('inner.size', 'x', r"inner\.size: expected float, got 'x'"),
+    ],
+)
 def test_wrong_override_is_refused_by_name(key, value, message):
     with pytest.raises(ConfigError, match=message):
         override(Outer(), {key: value})
@@ -131,8 +138,9 @@ def test_empty_yaml_file_gives_the_defaults(tmp_path):
     assert Outer.from_yaml(tmp_path / 'empty.yaml') == Outer()
 
 
-@pytest.mark.parametrize('content', [
-    b'count: [', b'\xff\xfe', b'count: x', b'[]', b'- count', b'0', b'false'])
+@pytest.mark.parametrize(
+    'content', [b'count: [', b'\xff\xfe', b'count: x', b'[]', b'- count', b'0', b'false']
+)
 def test_bad_yaml_file_is_refused_by_its_path(content, tmp_path):
     (tmp_path / 'bad.yaml').write_bytes(content)
     with pytest.raises(ConfigError, match=r'bad\.yaml: '):
@@ -144,19 +152,22 @@ def test_missing_yaml_file_is_refused_by_its_path(tmp_path):
         Outer.from_yaml(tmp_path / 'nowhere.yaml')
 
 
-@pytest.mark.parametrize('build', [
-    lambda: InputConfig(min_range_m=5.0, max_range_m=5.0),
-    lambda: InputConfig(step=(0.4, 0.0, 0.4)),
-    lambda: InputConfig(quantizer='spherical'),
-    lambda: BackboneConfig(planes=(8, 8), layers=(1,)),
-    lambda: BackboneConfig(planes=(), layers=(), num_top_down=0),
-    lambda: BackboneConfig(planes=(8, 8), layers=(1, 1), num_top_down=2),
-    lambda: BackboneConfig(conv0_kernel_size=4),
-    lambda: PoolingConfig(kind='max'),
-    lambda: PoolingConfig(clusters=0),
-    lambda: ModelConfig(backbone=BackboneConfig(kind='pointnet')),
-    lambda: ModelConfig(input=InputConfig(quantizer='points')),
-])
+@pytest.mark.parametrize(
+    'build',
+    [
+        lambda: InputConfig(min_range_m=5.0, max_range_m=5.0),
+        lambda: InputConfig(step=(0.4, 0.0, 0.4)),
+        lambda: InputConfig(quantizer='spherical'),
+        lambda: BackboneConfig(planes=(8, 8), layers=(1,)),
+        lambda: BackboneConfig(planes=(), layers=(), num_top_down=0),
+        lambda: BackboneConfig(planes=(8, 8), layers=(1, 1), num_top_down=2),
+        lambda: BackboneConfig(conv0_kernel_size=4),
+        lambda: PoolingConfig(kind='max'),
+        lambda: PoolingConfig(clusters=0),
+        lambda: ModelConfig(backbone=BackboneConfig(kind='pointnet')),
+        lambda: ModelConfig(input=InputConfig(quantizer='points')),
+    ],
+)
 def test_model_that_cannot_be_built_is_refused(build):
     with pytest.raises(ConfigError):
         build()

@@ -7,20 +7,17 @@ import numpy as np
 import pytest
 from simulated_pairs import simulate
 
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.database_config import DatabaseConfig
+from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.errors import ConfigError, ScanError
-from lpr_ros.core.geometry import invert, pose_from_euler, rotation_angle_rad
-from lpr_ros.core.keyframes import KeyframeConfig
-from lpr_ros.core.model.describer import Describer
+from lpr_ros.core.geometry.se3 import invert, pose_from_euler, rotation_angle_rad
+from lpr_ros.core.loop_closure.verification import VerificationConfig
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
-from lpr_ros.core.recogniser import Sighting
-from lpr_ros.core.records import Match, Scan
-from lpr_ros.core.support import Candidate
-from lpr_ros.core.verification import VerificationConfig
+from lpr_ros.core.retrieval.keyframing import KeyframeConfig
+from lpr_ros.core.types import Candidate, KeyframeQuery, Match, Scan
 
 FIRST = 50  # scans that contain the first revisit, of 32 to 43, in the opposite direction
-WEIGHTS = Path(__file__).parents[1] / 'weights' / 'kitti_bev.safetensors'
+WEIGHTS = Path(__file__).resolve().parents[2] / 'weights' / 'kitti_bev.safetensors'
 NS = 10**9
 CONFIG = PipelineConfig(
     keyframes=KeyframeConfig(distance_m=1.0),
@@ -29,23 +26,23 @@ CONFIG = PipelineConfig(
 
 
 class Remembering:
-    """The real describer, which looks at a cloud once: many tests drive the same drive."""
+    """The real extractor, which looks at a cloud once: many tests drive the same drive."""
 
-    def __init__(self, describer):
-        self._describer, self._known = describer, {}
-        self.dim, self.fingerprint = describer.dim, describer.fingerprint
-        self.calibration = describer.calibration
+    def __init__(self, extractor):
+        self._extractor, self._known = extractor, {}
+        self.dim, self.fingerprint = extractor.dim, extractor.fingerprint
+        self.calibration = extractor.calibration
 
     def describe(self, points):
         key = hash(points.tobytes())
         if key not in self._known:
-            self._known[key] = self._describer.describe(points)
+            self._known[key] = self._extractor.describe(points)
         return self._known[key]
 
 
 @pytest.fixture(scope='module')
-def describer():
-    return Remembering(Describer.load(WEIGHTS, device='cpu'))
+def extractor():
+    return Remembering(NetworkDescriptorExtractor.load(WEIGHTS, device='cpu'))
 
 
 @pytest.fixture(scope='module')
@@ -60,9 +57,9 @@ def scans(simulation):
     return [Scan(s.points, s.stamp_ns, s.T_odom_sensor) for s in scans]
 
 
-def drive(scans, describer, config=CONFIG, **options):
+def drive(scans, extractor, config=CONFIG, **options):
     """Return the steps of a new pipeline, and what was left out."""
-    pipeline = Pipeline(config, describer, **options)
+    pipeline = Pipeline(config, extractor, **options)
     steps, errors = feed(pipeline, scans)
     pipeline.close()
     return steps, errors
@@ -81,7 +78,7 @@ def feed(pipeline, scans):
 
 
 def loops_of(steps):
-    return [loop for step in steps for loop in step.verdict.trusted]
+    return [loop for step in steps for loop in step.result.trusted]
 
 
 def as_values(loops):
@@ -91,8 +88,8 @@ def as_values(loops):
 
 
 @pytest.fixture(scope='module')
-def pipeline(describer):
-    pipeline = Pipeline(CONFIG, describer)
+def pipeline(extractor):
+    pipeline = Pipeline(CONFIG, extractor)
     yield pipeline
     pipeline.close()
 
@@ -129,14 +126,16 @@ def test_loops_are_right_and_cover_the_revisits(driven, simulation):
 
 
 def test_nothing_matches_itself_or_what_is_recent(driven):
-    frames = [step.sighting.keyframe for step in driven]
+    frames = [step.keyframe_query.keyframe for step in driven]
     assert [frame.id for frame in frames] == list(range(len(frames)))
-    pairs = [(step.sighting.keyframe, m) for step in driven for m in step.sighting.matches]
+    pairs = [
+        (step.keyframe_query.keyframe, m) for step in driven for m in step.keyframe_query.matches
+    ]
     assert pairs
     for query, match in pairs:
         older = frames[match.keyframe_id]
         assert query.stamp_ns - older.stamp_ns >= CONFIG.database.exclude_s * NS
-        assert query.travelled_m - older.travelled_m >= CONFIG.database.exclude_m
+        assert query.traveled_m - older.traveled_m >= CONFIG.database.exclude_m
 
 
 def test_a_step_tells_where_its_time_went(driven):
@@ -145,7 +144,7 @@ def test_a_step_tells_where_its_time_went(driven):
     assert all(value >= 0.0 for step in driven for value in step.seconds.values())
 
 
-def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, describer):
+def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, extractor):
     """Of each kind one, in the middle of a revisit: the loops are those without, to the bit."""
     middle = scans[36]
     soon = middle.stamp_ns + 1
@@ -163,49 +162,49 @@ def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, describer):
         (replace(middle, stamp_ns=soon, points=holey), 'cloud'),
     ]
     disturbed = [*scans[:37], *[scan for scan, _ in bad], *scans[37:FIRST]]
-    steps, errors = drive(disturbed, describer)
+    steps, errors = drive(disturbed, extractor)
     assert [error.kind for error in errors] == [kind for _, kind in bad]
     loops = loops_of(steps)
     assert loops
     assert as_values(loops) == as_values(loops_of(driven[:FIRST]))
 
 
-def test_a_cloud_out_of_range_is_left_out(scans, describer):
+def test_a_cloud_out_of_range_is_left_out(scans, extractor):
     far = replace(scans[0], points=scans[0].points + np.float32(500.0))
-    steps, errors = drive([far, *scans[1:4]], describer)
+    steps, errors = drive([far, *scans[1:4]], extractor)
     assert [error.kind for error in errors] == ['cloud']
-    assert [step.sighting.keyframe.id for step in steps] == [0, 1, 2]
+    assert [step.keyframe_query.keyframe.id for step in steps] == [0, 1, 2]
 
 
-def test_standing_still_adds_nothing(scans, describer):
+def test_standing_still_adds_nothing(scans, extractor):
     still = [replace(scans[5], stamp_ns=scans[5].stamp_ns + k * NS // 10) for k in range(1, 30)]
-    steps, errors = drive([*scans[:6], *still], describer)
+    steps, errors = drive([*scans[:6], *still], extractor)
     assert len(steps) == 6
     assert errors == []
 
 
 def test_odometry_that_jumps_begins_a_new_session_and_loops_are_right(
-    scans, describer, simulation
+    scans, extractor, simulation
 ):
     T_jump = pose_from_euler([300.0, -80.0, 5.0], [0.0, 0.0, 1.0])
     jumped = [
         replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 20 else s
         for i, s in enumerate(scans[:FIRST])
     ]
-    steps, errors = drive(jumped, describer)
+    steps, errors = drive(jumped, extractor)
     assert errors == []
-    sessions = [step.sighting.keyframe.session for step in steps]
+    sessions = [step.keyframe_query.keyframe.session for step in steps]
     assert sessions == ['robot'] * 20 + ['robot (2)'] * (FIRST - 20)
     T = simulation.T_world_sensor
     assert_right(loops_of(steps), T, T)
 
 
-def test_a_clock_set_back_begins_a_new_session(scans, describer, simulation):
+def test_a_clock_set_back_begins_a_new_session(scans, extractor, simulation):
     """A bag played twice: the second time is another session, found in the first at once."""
     count = 20
-    steps, errors = drive([*scans[:count], *scans[:count]], describer)
+    steps, errors = drive([*scans[:count], *scans[:count]], extractor)
     assert errors == []
-    sessions = [step.sighting.keyframe.session for step in steps]
+    sessions = [step.keyframe_query.keyframe.session for step in steps]
     assert sessions == ['robot'] * count + ['robot (2)'] * count
     T = np.concatenate([simulation.T_world_sensor[:count]] * 2)
     loops = loops_of(steps)
@@ -213,29 +212,29 @@ def test_a_clock_set_back_begins_a_new_session(scans, describer, simulation):
     assert any(loop.match_id < count <= loop.query_id for loop in loops)
 
 
-def test_settings_change_live(scans, describer):
-    pipeline = Pipeline(CONFIG, describer)
+def test_settings_change_live(scans, extractor):
+    pipeline = Pipeline(CONFIG, extractor)
     feed(pipeline, scans[:34])
     one = replace(
         CONFIG,
         database=replace(CONFIG.database, top_k=1),
-        verification=VerificationConfig(overlap=1.0),
+        verification=VerificationConfig(min_overlap=1.0),
     )
     pipeline.reconfigure(one)
     assert pipeline.config == one
     steps, _ = feed(pipeline, scans[34:38])
-    assert any(step.sighting.candidates for step in steps)
-    assert all(len(step.sighting.matches) <= 1 for step in steps)
-    assert all(step.verdict.verified is None for step in steps)
+    assert any(step.keyframe_query.candidates for step in steps)
+    assert all(len(step.keyframe_query.matches) <= 1 for step in steps)
+    assert all(step.result.verified is None for step in steps)
     pipeline.reconfigure(CONFIG)
     steps, _ = feed(pipeline, scans[38:FIRST])
     pipeline.close()
-    assert max(len(step.sighting.matches) for step in steps) > 1
-    assert any(step.verdict.verified is not None for step in steps)
+    assert max(len(step.keyframe_query.matches) for step in steps) > 1
+    assert any(step.result.verified is not None for step in steps)
 
 
-def test_what_needs_a_rebuild_cannot_change_live(describer):
-    pipeline = Pipeline(CONFIG, describer)
+def test_what_needs_a_rebuild_cannot_change_live(extractor):
+    pipeline = Pipeline(CONFIG, extractor)
     submaps = replace(CONFIG, keyframes=replace(CONFIG.keyframes, submap_m=10.0))
     with pytest.raises(ConfigError, match='submap_m'):
         pipeline.reconfigure(submaps)
@@ -243,21 +242,21 @@ def test_what_needs_a_rebuild_cannot_change_live(describer):
     pipeline.close()
 
 
-def test_a_new_session_is_found_in_an_old_map(scans, describer, simulation, tmp_path):
-    first = Pipeline(CONFIG, describer)
+def test_a_new_session_is_found_in_an_old_map(scans, extractor, simulation, tmp_path):
+    first = Pipeline(CONFIG, extractor)
     feed(first, scans[:32])
     first.database.save(tmp_path / 'old.map')
     first.close()
     old = PlaceDatabase.load(
         tmp_path / 'old.map',
         CONFIG.database,
-        fingerprint=describer.fingerprint,
-        calibration=describer.calibration,
+        fingerprint=extractor.fingerprint,
+        calibration=extractor.calibration,
     )
     T_elsewhere = pose_from_euler([40.0, 7.0, 0.0], [0.0, 0.0, 2.0])
     again = [replace(s, T_odom_sensor=T_elsewhere @ s.T_odom_sensor) for s in scans[32:FIRST]]
-    steps, _ = drive(again, describer, database=old)
-    assert {step.sighting.keyframe.session for step in steps} == {'robot (2)'}
+    steps, _ = drive(again, extractor, database=old)
+    assert {step.keyframe_query.keyframe.session for step in steps} == {'robot (2)'}
     T = simulation.T_world_sensor  # ids went on where the map ended, as the scans did
     loops = loops_of(steps)
     assert len(loops) >= 3
@@ -265,14 +264,14 @@ def test_a_new_session_is_found_in_an_old_map(scans, describer, simulation, tmp_
     assert_right(loops, T, T)
 
 
-def test_loops_without_odometry(scans, describer, simulation):
+def test_loops_without_odometry(scans, extractor, simulation):
     config = replace(
         CONFIG,
         keyframes=KeyframeConfig(distance_m=0.0, interval_s=0.01),
         database=replace(CONFIG.database, exclude_keyframes=20),
     )
     blind = [replace(scan, T_odom_sensor=None) for scan in scans[:FIRST]]
-    steps, errors = drive(blind, describer, config)
+    steps, errors = drive(blind, extractor, config)
     assert errors == []
     T = simulation.T_world_sensor
     loops = loops_of(steps)
@@ -285,14 +284,14 @@ def test_a_loop_that_contradicts_the_others_is_not_trusted(pipeline, driven):
     found = loops_of(driven)[-1]
     query, match = pipeline.database[found.query_id], pipeline.database[found.match_id]
 
-    def sighting(shift_m):
+    def keyframe_query(shift_m):
         T = query.T_odom_sensor @ pose_from_euler([shift_m, 0.0, 0.0], [0.0, 0.0, 0.0])
         moved = replace(query, id=query.id + 1000, T_odom_sensor=T)
-        candidate = Candidate(Match(match.id, 0.1, 0.9), 2, 1)
-        return Sighting(moved, (candidate.match,), (candidate,), (match,))
+        candidate = Candidate(Match(match.id, 0.1, 0.9), 2)
+        return KeyframeQuery(moved, (candidate.match,), (candidate,), (match,))
 
-    wrong = pipeline.closer.close(sighting(8.0))
+    wrong = pipeline.loop_closer.verify_candidates(keyframe_query(8.0))
     assert wrong.verified is not None
     assert wrong.trusted == ()
-    right = pipeline.closer.close(sighting(0.0))
+    right = pipeline.loop_closer.verify_candidates(keyframe_query(0.0))
     assert len(right.trusted) == 1

@@ -9,22 +9,23 @@ import time
 from types import SimpleNamespace
 
 from conftest import HAS_ROS
+from loop_tables import read_loops
 import numpy as np
 import pytest
 from toy_drive import STEPS_PER_LAP, step, write_weights
 
 from lpr_ros.core.config import override
-from lpr_ros.core.descriptor_index import FEW_ROWS, DescriptorIndex
-from lpr_ros.core.drive_files import GRAPH, KEYFRAMES, LOOPS, MAP, ODOMETRY, read_loops
-from lpr_ros.core.geometry import invert, pose_from_euler, rotation_angle_rad, transform_points
-from lpr_ros.core.offline_run import run_offline
+from lpr_ros.core.database.descriptor_index import EXHAUSTIVE_ROWS, DescriptorIndex
+from lpr_ros.core.geometry.se3 import invert, pose_from_euler, rotation_angle_rad, transform_points
+from lpr_ros.core.io.pose_files import read_tum
+from lpr_ros.core.offline.export import GRAPH, KEYFRAMES, LOOPS, MAP, ODOMETRY
+from lpr_ros.core.offline.run import run_offline
 from lpr_ros.core.pipeline import PipelineConfig
-from lpr_ros.core.poses import read_tum
-from lpr_ros.core.scan_source import DriveTable, ScanSource, unknown_poses
+from lpr_ros.core.recordings.base import DriveTable, Recording, unknown_poses
 from lpr_training.datasets.bag_writer import write_bag
-from lpr_training.datasets.records import RecordedScan
+from lpr_training.datasets.base import RecordedScan
 from lpr_training.simulator import OdometryConfig
-from lpr_training.simulator.odometry import drifting
+from lpr_training.simulator.drive.odometry import drifting
 
 COUNT = STEPS_PER_LAP + 10
 # Two scans a second are recorded. A machine that stalls drops some: that is not the question here.
@@ -35,8 +36,8 @@ MOST_M, MOST_DEG = 1e-6, 1e-4
 SETTINGS = {
     'database.exclude_s': 3.0,
     'database.exclude_m': 70.0,
-    'pairwise.odometry.position_share': 0.1,
-    'pairwise.odometry.heading_deg': 10.0,
+    'odometry_noise.position_fraction': 0.1,
+    'odometry_noise.heading_deg': 10.0,
 }
 
 
@@ -73,7 +74,7 @@ def offline_runs(recorded):
     outs = [recorded.folder / name for name in ('first', 'second')]
     runs = [
         subprocess.Popen(
-            [sys.executable, '-m', 'lpr_ros.offline', str(recorded.bag), '--out', str(out),
+            [sys.executable, '-m', 'lpr_ros.cli.offline', str(recorded.bag), '--out', str(out),
              '--weights', str(recorded.weights), '--device', 'cpu', '--quiet', '--set', *settings],
             env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path), 'PYTHONHASHSEED': seed},
         )
@@ -90,7 +91,7 @@ def test_two_runs_offline_are_equal_to_the_bit(offline_runs):
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
-class Numbered(ScanSource):
+class Numbered(Recording):
     """Scans that are told apart by nothing but their number."""
 
     def __init__(self, count):
@@ -98,12 +99,16 @@ class Numbered(ScanSource):
         unknown = unknown_poses(count)
         super().__init__('numbered', DriveTable(stamps_ns, unknown, unknown))
 
+    @classmethod
+    def matches(cls, path):
+        return False
+
     def points(self, index):
         return np.array([[float(index), 0.0, 0.0]], np.float32)
 
 
 class Drawing:
-    """Describes by drawing numbers: nearest ones are hardly nearer than others."""
+    """DescriptorExtractor by drawing numbers: nearest ones are hardly nearer than others."""
 
     dim, fingerprint, calibration = 128, 'drawing', None
 
@@ -114,13 +119,14 @@ class Drawing:
 def test_an_index_built_slowly_gives_the_same_matches_offline(monkeypatch):
     """It is built in the background; queries meanwhile go to the one before it."""
     settings = {
-        'keyframes.interval_s': 0.5, 'database.exclude_s': 0.0, 'database.exact_mib': 0,
-        'database.index_refined': 1, 'support.min_support': 4, 'verification.strategy': 'none',
+        'keyframes.interval_s': 0.5, 'database.exclude_s': 0.0,
+        'database.brute_force_limit_mib': 0, 'database.rerank_k': 1, 'sequence.min_support': 4,
+        'verification.strategy': 'none',
     }  # fmt: skip
 
     def matches():
         config = override(PipelineConfig(), settings)
-        outcomes = run_offline(Numbered(FEW_ROWS + 100), Drawing(), config).outcomes
+        outcomes = run_offline(Numbered(EXHAUSTIVE_ROWS + 100), Drawing(), config).outcomes
         return [[(m.keyframe_id, m.distance) for m in outcome.matches] for outcome in outcomes]
 
     def slowly(index, count):
@@ -137,12 +143,14 @@ def test_player_and_node_give_the_loops_of_the_offline_command(recorded, offline
     from node_rig import Rig, ends_of
     from ros_processes import wait_until
 
-    from lpr_ros.core.pointcloud2 import stamp_ns
-    from lpr_ros.pose_messages import pose_from_message
+    from lpr_ros.conversions.poses import pose_from_message
+    from lpr_ros.core.timing import stamp_ns
 
     expected = read_loops(offline_runs[0] / LOOPS)
     odometry = read_tum(offline_runs[0] / ODOMETRY)
-    rig = Rig(ros, autostart=True, weights=recorded.weights, waiting_keyframes=100, **SETTINGS)
+    rig = Rig(
+        ros, autostart=True, weights=recorded.weights, verification_queue_size=100, **SETTINGS
+    )
     rig.wait_active()
     for rate in RATES:
         before = int(rig.status().get('described', 0))
@@ -158,7 +166,7 @@ def test_player_and_node_give_the_loops_of_the_offline_command(recorded, offline
     path = rig.keyframes.take_until(lambda message: len(message.poses) == COUNT)
     assert [stamp_ns(pose.header) for pose in path.poses] == odometry.stamps_ns.tolist()
     loops = [rig.loops.take() for _ in expected]
-    wait_until(lambda: rig.status()['waiting_keyframes'] == '0', 'all verified')
+    wait_until(lambda: rig.status()['verification_queue'] == '0', 'all verified')
     assert not rig.loops.drain()
     assert [ends_of(loop) for loop in loops] == [(x.query_id, x.match_id) for x in expected]
     for loop, true in zip(loops, expected, strict=True):

@@ -1,47 +1,56 @@
-"""Faults while running: kill -9, disks that refuse, sensors that go and come back, clocks."""
+"""Faults at run time: kill -9, failing disks, missing odometry, clock jumps, malformed stamps."""
 
 from collections.abc import Iterator
+import math
 import signal
 
 from nav_msgs.msg import Path
-from node_rig import START_S, Rig, cloud_of, ends_of, sessions_of, start_node
+from node_rig import (
+    START_S,
+    Rig,
+    cloud_of,
+    ends_of,
+    odometry_of,
+    scan_balance,
+    sessions_of,
+    start_node,
+)
 import pytest
 from ros_processes import ros_session, wait_until
 from std_srvs.srv import Trigger
 from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step
 
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.database_config import DatabaseConfig
+from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.model.checkpoint import load_checkpoint
-from lpr_ros.qos import LATCHED
-from lpr_training.benchmarks.faults_disk import SmallDisk
+from lpr_ros.ros_utils.qos import LATCHED
+from lpr_training.harness.small_disk import SmallDisk
 
 AGAIN = STEPS_PER_LAP + 8
 HOUR_NS = 3600 * 10**9
 
 
 def whole_map(rig: Rig, path) -> PlaceDatabase:
-    """Read a map to the last byte."""
+    """Read and check a map."""
     fingerprint = load_checkpoint(rig.weights).fingerprint
     return PlaceDatabase.load(path, DatabaseConfig(), fingerprint=fingerprint)
 
 
 def start_again(ros, settings) -> Rig:
-    """Start a node in place of one that was killed, which DDS believes in for 20 s to come."""
+    """Start a node in place of a killed one, whose endpoints DDS keeps for 20 s."""
     rig = Rig(ros, **settings)
-    wait_until(lambda: 'listening to' in rig.process.output, 'subscriptions', START_S)
+    wait_until(lambda: 'subscribed to' in rig.process.output, 'subscriptions', START_S)
     return rig
 
 
 def loops_in_graph(ros, tester, keyframes: int) -> int:
-    """Return the loops in the pose graph; -1 while it has not so many keyframes."""
+    """Return the loop closures in the pose graph; -1 unless it has this many keyframes."""
     said = ros.call(tester, Trigger, '/pose_graph_node/save_g2o').message.split(': ')[1]
     found, loops = (int(part.split()[0]) for part in said.split(', '))
     return loops if found == keyframes else -1
 
 
-def test_node_and_back_end_killed_at_work_go_on(ros):
-    """With another node on the same map, started by mistake."""
+def test_node_and_back_end_recover_from_kill(ros):
+    """A second node on the same map was started by mistake."""
     path = ros.folder / 'places.map'
     settings = {'autostart': True, 'map_path': path, 'load_map': True, 'autosave_s': 0.5}
     graph = ros.start('-m', 'lpr_ros.pose_graph_node')
@@ -49,25 +58,23 @@ def test_node_and_back_end_killed_at_work_go_on(ros):
     rig.wait_active()
     second = start_node(ros, {'weights': str(rig.weights)} | settings, '-r', '__node:=second')
     rig.drive(range(AGAIN))
-    rig.loops.take(START_S)  # the process that verifies may still be starting
+    rig.loops.take(START_S)  # the verification process may still be starting
     rig.status_with('map_keyframes', AGAIN)
-    loops = wait_until(
-        lambda: max(0, loops_in_graph(ros, rig.node, AGAIN)), 'a loop in the graph'
-    )
+    loops = wait_until(lambda: max(0, loops_in_graph(ros, rig.node, AGAIN)), 'a loop in the graph')
 
     graph.interrupt(signal.SIGKILL)
     graph.wait()
     paths = ros.listen(rig.node, Path, '/pose_graph_node/path', LATCHED)
     ros.start('-m', 'lpr_ros.pose_graph_node')
     paths.take_until(lambda path: len(path.poses) == AGAIN, START_S)
-    wait_until(lambda: loops_in_graph(ros, rig.node, AGAIN) >= loops, 'the graph as it was')
+    wait_until(lambda: loops_in_graph(ros, rig.node, AGAIN) >= loops, 'the restored graph')
 
-    holder = f'kept by process {rig.process.popen.pid}'
+    holder = f'locked by process {rig.process.popen.pid}'
     wait_until(lambda: holder in second.output, 'warning of the second node', START_S)
     refused = ros.call(rig.node, Trigger, '/second/save_map')
     assert not refused.success
     assert holder in refused.message
-    second.interrupt()  # else it would take over what the first leaves
+    second.interrupt()  # it would take over the map of the first one
     assert second.wait() == 0, second.output
 
     rig.drive(range(AGAIN, AGAIN + 3))
@@ -112,16 +119,16 @@ def rig(tmp_path_factory, disk) -> Iterator[Rig]:
         assert 'Traceback' not in made.process.output
 
 
-def test_disk_that_is_full_or_read_only_costs_nothing_but_time(rig, disk):
+def test_a_full_or_read_only_disk_delays_saving_only(rig, disk):
     path, pid = disk.folder / 'places.map', rig.process.popen.pid
     rig.drive(range(4))
     rig.status_with('map_keyframes', 4)
-    hinder = (
+    obstacles = (
         (lambda: disk.fill(pid), lambda: disk.free(pid), ('No space left', 'File too large')),
         (lambda: disk.set_writable(False), lambda: disk.set_writable(True),
          ('Read-only file system', 'Permission denied')),
     )  # fmt: skip
-    for number, (begin, end, reasons) in enumerate(hinder, 1):
+    for number, (begin, end, reasons) in enumerate(obstacles, 1):
         before = path.read_bytes()
         begin()
         rig.drive(range(4 * number, 4 * number + 4))
@@ -129,8 +136,8 @@ def test_disk_that_is_full_or_read_only_costs_nothing_but_time(rig, disk):
             lambda: s if (s := rig.status())['map_error'] else None, 'a save that failed'
         )
         assert any(reason in status['map_error'] for reason in reasons)
-        assert status['summary'].startswith('the map is not saved')
-        wait_until(lambda said=status['map_error']: said in rig.process.output, 'a warning')
+        assert status['summary'].startswith('Map not saved')
+        wait_until(lambda error=status['map_error']: error in rig.process.output, 'a warning')
         assert path.read_bytes() == before
         answer = rig.trigger('save_map')
         assert not answer.success
@@ -140,7 +147,7 @@ def test_disk_that_is_full_or_read_only_costs_nothing_but_time(rig, disk):
         assert rig.status()['map_error'] == ''
 
 
-def test_odometry_gone_for_a_minute(rig):
+def test_odometry_missing_for_a_minute(rig):
     rig.reset()
     rig.drive(range(3))
     before = int(rig.status().get('dropped.no_odometry', 0))
@@ -154,7 +161,7 @@ def test_odometry_gone_for_a_minute(rig):
     assert set(sessions_of(path)) == {'robot'}
 
 
-def test_clock_that_jumps_ahead_and_back(rig):
+def test_clock_jumps_ahead_and_back(rig):
     rig.reset()
     rig.drive(range(3))
     rig.drive(range(3, 6), start_ns=START_NS + HOUR_NS)
@@ -162,3 +169,53 @@ def test_clock_that_jumps_ahead_and_back(rig):
     path = rig.keyframes.take_until(lambda message: len(message.poses) == 9)
     assert sessions_of(path) == ['robot'] * 6 + ['robot (2)'] * 3
     assert rig.trigger('save_map').success
+
+
+def test_a_malformed_stamp_costs_one_scan(rig):
+    """Messages that check their fields cannot hold the sum of such a stamp."""
+    rig.reset()
+    before = int(rig.status().get('dropped.stamp', 0))
+    rig.drive(range(2))
+    bad = cloud_of(step(2))
+    bad.header.stamp._sec, bad.header.stamp._nanosec = 2**31 - 1, 2**32 - 1
+    rig.points.publish(bad)
+    status = rig.status_with('dropped.stamp', before + 1)
+    assert '4294967295 ns' in status['last_error']
+    rig.drive(range(3, 6))
+    assert scan_balance(rig.status()) == 0
+
+
+def test_malformed_odometry_is_not_counted_as_a_scan(rig):
+    rig.reset()
+    before = int(rig.status().get('odometry_dropped.odometry', 0))
+    bad = odometry_of(step(0))
+    bad.pose.pose.position.x = math.nan
+    rig.odometry.publish(bad)
+    rig.status_with('odometry_dropped.odometry', before + 1)
+    rig.drive(range(3))
+    assert scan_balance(rig.status()) == 0
+
+
+def test_participants_that_come_and_go_cost_no_scan(rig):
+    """Subscribers, publishers and clients of the node appear and vanish, without goodbye."""
+    rig.reset()
+    program = (
+        'import os, rclpy\n'
+        'from nav_msgs.msg import Odometry\n'
+        'from sensor_msgs.msg import PointCloud2\n'
+        'from std_srvs.srv import Trigger\n'
+        'rclpy.init()\n'
+        'node = rclpy.create_node(f"guest_{os.getpid()}")\n'
+        'node.create_publisher(PointCloud2, "points", 5)\n'
+        'node.create_subscription(Odometry, "lpr_node/loop_closures", print, 10)\n'
+        'client = node.create_client(Trigger, "lpr_node/save_map")\n'
+        'client.wait_for_service(5.0)\n'
+        'client.call_async(Trigger.Request())\n'
+        'os._exit(0)\n'
+    )
+    for number in range(3):
+        guest = rig.ros.start('-c', program)
+        rig.drive(range(2 * number, 2 * number + 2))
+        assert guest.wait() == 0, guest.output
+    rig.drive(range(6, 8))
+    assert scan_balance(rig.status()) == 0

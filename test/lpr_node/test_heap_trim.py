@@ -1,24 +1,24 @@
-"""What the C library keeps of freed buffers goes back to the system, when it is time."""
+"""Freed heap memory returns to the operating system."""
 
 import ctypes
 import os
 from pathlib import Path
 
-from lpr_ros.free_memory import FreeMemory
+from lpr_ros.lpr_node.heap_trim import HeapTrim
 
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 LIBC.free.argtypes = [ctypes.c_void_p]
-BUFFER, COUNT = 100_000, 400  # smaller than what the system is asked for one by one
-BLOCK = 30_000  # too large for the gaps that there are already
+BUFFER, COUNT = 100_000, 400  # below the mmap threshold
+BLOCK = 30_000  # too large for existing gaps
 
 
 def resident_bytes() -> int:
     return int(Path('/proc/self/statm').read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
-def holes_between_what_stays() -> list[int]:
-    """Fill buffers with smaller blocks in between, free the buffers, return the blocks."""
+def fragment_heap() -> list[int]:
+    """Allocate buffers with smaller blocks in between, free the buffers, return the blocks."""
     buffers, blocks = [], []
     for _ in range(COUNT):
         buffers.append(LIBC.malloc(BUFFER))
@@ -29,20 +29,20 @@ def holes_between_what_stays() -> list[int]:
     return blocks
 
 
-def test_room_between_what_stays_is_given_back_when_due():
-    blocks = holes_between_what_stays()
+def test_a_fragmented_heap_is_trimmed_when_due():
+    blocks = fragment_heap()
     try:
         before = resident_bytes()
-        FreeMemory(every_s=3600.0).give_back_if_due()
+        HeapTrim(interval_s=3600.0).trim_if_due()
         assert resident_bytes() > before - BUFFER * COUNT / 4
-        FreeMemory(every_s=0.0).give_back_if_due()
+        HeapTrim(interval_s=0.0).trim_if_due()
         assert resident_bytes() < before - BUFFER * COUNT / 2
     finally:
         for block in blocks:
             LIBC.free(block)
 
 
-def test_nothing_is_done_where_the_c_library_cannot(monkeypatch):
+def test_other_c_libraries_are_left_alone(monkeypatch):
     monkeypatch.setattr(ctypes, 'CDLL', lambda name: object())
-    FreeMemory(every_s=0.0).give_back_if_due()
-    assert FreeMemory()._trim is None
+    HeapTrim(interval_s=0.0).trim_if_due()
+    assert HeapTrim()._trim is None

@@ -1,10 +1,19 @@
-"""lpr_node as a robot meets it: a process of its own, real messages, things that go wrong."""
+"""lpr_node as a subprocess: topics, services, parameters, lifecycle and signals."""
 
 import math
 import signal
 
 from builtin_interfaces.msg import Time
-from node_rig import START_S, Rig, cloud_of, ends_of, odometry_of, sessions_of, start_node
+from node_rig import (
+    START_S,
+    Rig,
+    cloud_of,
+    ends_of,
+    odometry_of,
+    scan_balance,
+    sessions_of,
+    start_node,
+)
 import numpy as np
 import pytest
 from ros_processes import ros_session, wait_until
@@ -13,9 +22,9 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Float64MultiArray
 from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step
 
-from lpr_ros.pose_messages import pose_from_message
+from lpr_ros.conversions.poses import pose_from_message
 
-POINTS = 'lidar/points'  # remapped, as on every robot
+POINTS = 'lidar/points'  # remapped, as on most robots
 
 
 def stamp_of(message):
@@ -28,7 +37,7 @@ AGAIN = range(STEPS_PER_LAP, STEPS_PER_LAP + 8)
 
 @pytest.fixture(scope='module')
 def running(tmp_path_factory):
-    """One node for many tests, as starting one takes seconds."""
+    """One node for many tests: starting one takes seconds."""
     folder = tmp_path_factory.mktemp('node')
     with pytest.MonkeyPatch.context() as patch, ros_session(folder, patch) as session:
         rig = Rig(
@@ -50,14 +59,14 @@ def rig(running):
 
 
 @pytest.fixture
-def patient(running):
-    """Let scans wait for odometry as long as a test may take."""
+def long_odometry_wait(running):
+    """Let scans wait for odometry for as long as a test may take."""
     assert running.set('odometry_wait_s', 20.0) == (True, '')
     yield
     assert running.set('odometry_wait_s', 0.3) == (True, '')
 
 
-def test_second_lap_is_recognised_with_the_right_pose(rig):
+def test_second_lap_closes_loops_with_the_true_pose(rig):
     lio_sam = rig.ros.listen(rig.node, Float64MultiArray, 'lio_loop/loop_closure_detection')
     rig.drive(LAP)
     assert not rig.loops.drain()
@@ -80,7 +89,7 @@ def test_second_lap_is_recognised_with_the_right_pose(rig):
     assert times[0] - times[1] == pytest.approx(STEPS_PER_LAP * STEP_NS / 1e9, abs=1e-5)
 
 
-def test_keyframes_lie_where_odometry_has_them(rig):
+def test_keyframes_are_at_the_poses_of_the_odometry(rig):
     rig.drive(range(4))
     path = rig.keyframes.take_until(lambda message: len(message.poses) == 4)
     assert path.header.frame_id == 'odom'
@@ -90,7 +99,7 @@ def test_keyframes_lie_where_odometry_has_them(rig):
     assert [m.ns for m in markers.markers] == ['keyframes', 'accepted', 'rejected']
 
 
-def test_pose_is_interpolated_between_odometry(rig):
+def test_poses_are_interpolated_between_odometry_messages(rig):
     before, here, after = step(0), step(1), step(2)
     rig.odometry.publish(odometry_of(before))
     rig.odometry.publish(odometry_of(after))
@@ -101,7 +110,7 @@ def test_pose_is_interpolated_between_odometry(rig):
     assert np.allclose(pose_from_message(path.poses[0].pose)[:3, 3], middle, atol=1e-9)
 
 
-def test_late_odometry_is_waited_for(rig, patient):
+def test_scans_wait_for_late_odometry(rig, long_odometry_wait):
     before = int(rig.status()['scans'])
     rig.points.publish(cloud_of(step(0)))
     rig.status_with('scans', before + 1)
@@ -110,22 +119,22 @@ def test_late_odometry_is_waited_for(rig, patient):
     rig.candidates.take()
 
 
-def test_scan_without_odometry_is_dropped_and_the_next_one_taken(rig):
+def test_scans_without_odometry_are_dropped_and_the_next_is_processed(rig):
     before = int(rig.status().get('dropped.no_odometry', 0))
     rig.points.publish(cloud_of(step(0)))
     status = rig.status_with('dropped.no_odometry', before + 1)
-    assert 'odometry is not there' in status['last_error']
+    assert 'odometry is missing' in status['last_error']
     rig.take(step(1))
 
 
-def test_time_that_jumps_back_begins_a_session(rig):
+def test_a_jump_back_in_time_starts_a_new_session(rig):
     rig.drive(range(10, 14))
     rig.drive(range(4))
     path = rig.keyframes.take_until(lambda message: len(message.poses) == 8)
     assert sessions_of(path) == ['robot'] * 4 + ['robot (2)'] * 4
 
 
-def test_malformed_clouds_among_good_ones(rig):
+def test_malformed_clouds_are_dropped(rig):
     def without_z(cloud):
         cloud.fields = [f for f in cloud.fields if f.name != 'z']
 
@@ -149,26 +158,22 @@ def test_malformed_clouds_among_good_ones(rig):
     assert rig.process.popen.poll() is None
 
 
-def test_newest_scan_wins_and_every_scan_is_accounted_for(rig, patient):
+def test_the_newest_scan_is_processed_and_every_scan_is_counted(rig, long_odometry_wait):
     before = rig.status()
-    for index in range(3):  # the first waits for its odometry, the last replaces the second
+    for index in range(3):  # the first waits for odometry, the last replaces the second
         rig.points.publish(cloud_of(step(index)))
         rig.status_with('scans', int(before['scans']) + index + 1)
     rig.odometry.publish(odometry_of(step(0)))
     rig.odometry.publish(odometry_of(step(2)))
     path = rig.keyframes.take_until(lambda message: len(message.poses) == 2)
     assert [stamp_of(pose) for pose in path.poses] == [step(0).stamp_ns, step(2).stamp_ns]
-    status = rig.status()
-    kinds = ('dropped.newer_scan', 'dropped.no_odometry', 'dropped.cloud', 'dropped.stamp')
-    ends = sum(int(status.get(kind, 0)) for kind in ('described', 'passed', *kinds))
-    assert int(status['scans']) == ends
+    assert scan_balance(rig.status()) == 0
 
 
-def test_scans_that_newer_ones_replace_before_they_are_taken_are_counted(rig):
-    """DDS keeps the newest few and says nothing of the others."""
+def test_scans_replaced_in_the_dds_queue_are_counted(rig):
     def known():
         status = rig.status()
-        return int(status['scans']) + int(status.get('dropped.before_us', 0))
+        return int(status['scans']) + int(status.get('scans_lost', 0))
 
     rig.take(step(0))
     before = known()
@@ -179,10 +184,10 @@ def test_scans_that_newer_ones_replace_before_they_are_taken_are_counted(rig):
     assert known() == before + len(burst)
 
 
-def test_every_scan_of_two_lidars_on_one_topic_is_accounted_for(rig):
+def test_every_scan_of_two_lidars_on_one_topic_is_counted(rig):
     def known():
         status = rig.status()
-        return int(status['scans']) + int(status.get('dropped.before_us', 0))
+        return int(status['scans']) + int(status.get('scans_lost', 0))
 
     def cloud_of_other(index):
         cloud = cloud_of(step(index))
@@ -194,13 +199,13 @@ def test_every_scan_of_two_lidars_on_one_topic_is_accounted_for(rig):
     for publish in (lambda: rig.points.publish(cloud_of(step(0))),
                     lambda: other.publish(cloud_of_other(0))):  # fmt: skip
         before = known()
-        publish()  # alone: of two that are new to the node, it cannot tell which was replaced
+        publish()  # alone: the first scan of a publisher has no predecessor to count from
         wait_until(lambda before=before: known() > before, 'the first scan')
     before = known()
     for index in range(60):
         rig.points.publish(cloud_of(step(index)))
         other.publish(cloud_of_other(index))
-    # The last of one may be replaced by the last of the other: its next one tells, a second later.
+    # The last scan of one may be replaced by that of the other, which its next scan reveals.
     for publish in (lambda: rig.points.publish(cloud_of(step(60))),
                     lambda: other.publish(cloud_of_other(60))):  # fmt: skip
         known()
@@ -208,10 +213,10 @@ def test_every_scan_of_two_lidars_on_one_topic_is_accounted_for(rig):
     wait_until(lambda: known() >= before + 122, 'all scans')
     assert known() == before + 122
     rig.node.destroy_publisher(other)
-    wait_until(lambda: rig.node.count_publishers(POINTS) == 1, 'the other gone')
+    wait_until(lambda: rig.node.count_publishers(POINTS) == 1, 'removal of the second publisher')
 
 
-def test_settings_change_with_the_next_scan(rig):
+def test_parameters_change_with_the_next_scan(rig):
     rig.drive(LAP)
     rig.drive(AGAIN)
     assert rig.take(step(AGAIN[-1] + 1)).layout.dim[0].size > 3
@@ -226,19 +231,19 @@ def test_settings_change_with_the_next_scan(rig):
         ('database.top_k', 0, 'top_k'),
         ('device', 'cuda', 'cannot be changed'),
         ('weights', 'other', 'cannot be changed'),
-        ('support.min_support', 5, 'more than window'),
+        ('sequence.min_support', 5, 'exceeds window'),
         ('map_path', '~nosuchuser/places.map', 'expected a path'),
         ('database.exclude_s', math.inf, 'expected a finite number'),
     ],
 )
-def test_settings_that_cannot_be_are_refused(rig, name, value, reason):
-    done, said = rig.set(name, value)
-    assert not done
-    assert reason in said
-    assert rig.status()['state'] == 'active'  # it is still there
+def test_invalid_parameters_are_refused(rig, name, value, reason):
+    is_set, message = rig.set(name, value)
+    assert not is_set
+    assert reason in message
+    assert rig.status()['state'] == 'active'
 
 
-def test_map_is_saved_and_loaded_and_a_new_session_finds_itself_in_it(rig):
+def test_a_new_session_relocalizes_in_a_loaded_map(rig):
     rig.drive(LAP)
     saved = rig.trigger('save_map')
     assert saved.success, saved.message
@@ -250,13 +255,13 @@ def test_map_is_saved_and_loaded_and_a_new_session_finds_itself_in_it(rig):
     for index in range(5, 11):
         rig.take(step(index, start_ns=later))
     query, match = ends_of(rig.loops.take())
-    assert query - STEPS_PER_LAP + 5 == match  # as step 5 was the first of the second run
+    assert query - STEPS_PER_LAP + 5 == match  # step 5 was the first of the second drive
     path = rig.keyframes.take_until(lambda message: len(message.poses) == STEPS_PER_LAP + 6)
     assert sessions_of(path)[-1] != sessions_of(path)[0]
 
 
-def test_map_that_is_not_there_is_refused_by_name(rig):
-    path = rig.weights / 'places.map'  # below a file there can be none
+def test_a_map_in_a_missing_folder_is_refused_by_name(rig):
+    path = rig.weights / 'places.map'  # a file is no folder
     assert rig.set('map_path', str(path)) == (True, '')
     for name in ('save_map', 'load_map'):
         answer = rig.trigger(name)
@@ -265,12 +270,12 @@ def test_map_that_is_not_there_is_refused_by_name(rig):
     rig.set('map_path', str(rig.ros.folder / 'places.map'))
 
 
-def test_map_stays_in_its_folder_and_replaces_maps_only(rig):
+def test_maps_stay_in_their_folder_and_replace_only_maps(rig):
     folder = rig.ros.folder
     for path in ('/etc/places.map', str(folder / '..' / 'places.map')):
-        done, said = rig.set('map_path', path)
-        assert not done
-        assert f'outside {folder}' in said
+        is_set, message = rig.set('map_path', path)
+        assert not is_set
+        assert f'outside {folder}' in message
     text = rig.weights.read_bytes()
     assert rig.set('map_path', str(rig.weights)) == (True, '')
     assert 'is not a map' in rig.trigger('save_map').message
@@ -282,18 +287,26 @@ def test_map_stays_in_its_folder_and_replaces_maps_only(rig):
     assert rig.set('map_path', str(folder / 'places.map')) == (True, '')
 
 
-def test_diagnostics_tell_rates_times_and_size(rig):
+def test_diagnostics_contain_rates_timings_and_sizes(rig):
     rig.drive(range(3))
     status = rig.status_with('described', 3)
-    for key in ('device', 'keyframes', 'scans_per_s', 'keyframe_mean_ms', 'keyframe_p95_ms',
-                'stage.describe_mean_ms', 'database_mib', 'last_error'):
+    for key in (
+        'device',
+        'keyframes',
+        'scans_per_s',
+        'keyframe_mean_ms',
+        'keyframe_p95_ms',
+        'stage.describe_mean_ms',
+        'database_mib',
+        'last_error',
+    ):
         assert key in status
     assert status['state'] == 'active'
     assert status['keyframes'] == '3'
     assert status['backends'] == 'lio_sam'
 
 
-def test_lifecycle_with_simulated_time_from_configure_to_the_end(ros):
+def test_lifecycle_with_simulated_time(ros):
     rig = Rig(ros, use_sim_time=True)
     assert rig.state == 'unconfigured'
     assert not rig.trigger('save_map').success
@@ -310,16 +323,18 @@ def test_lifecycle_with_simulated_time_from_configure_to_the_end(ros):
     wait_until(clock.get_subscription_count, 'subscription to the clock')
 
     def has_the_time(message) -> bool:
-        # Again with every message: a best-effort one may be lost while both sides still meet.
+        # Repeated with every message: best-effort messages may be lost during discovery.
         clock.publish(Clock(clock=Time(sec=1234)))
         return message.header.stamp.sec == 1234
 
     rig.diagnostics.take_until(has_the_time)
     rig.drive(range(2))
     assert rig.change_state('deactivate')
-    wait_until(lambda: not rig.points.get_subscription_count(), 'no subscription')
+    before = rig.status()
+    rig.send(step(2))
+    assert rig.status()['odometry'] == before['odometry']
+    assert rig.status()['scans'] == before['scans']
     assert rig.change_state('activate')
-    rig.wait_active()
     rig.drive(range(2, 4))
     assert rig.status()['keyframes'] == '4'
     assert rig.change_state('deactivate')
@@ -334,16 +349,16 @@ def test_lifecycle_with_simulated_time_from_configure_to_the_end(ros):
 @pytest.mark.parametrize(('name', 'value', 'reason'), [
     ('map_path', '~nosuchuser/places.map', "map_path '~nosuchuser/places.map': expected a path"),
     ('weights', 'w' * 300, 'File name too long'),
-    ('extrinsic', [0.0] * 7, 'expected x y z and a quaternion'),
+    ('extrinsic', [0.0] * 7, 'expected x y z and a nonzero quaternion'),
 ])  # fmt: skip
-def test_a_node_that_cannot_start_says_why(ros, name, value, reason):
+def test_a_failed_start_is_explained(ros, name, value, reason):
     process = start_node(ros, {name: value, 'autostart': True})
     assert process.wait() == 1
     assert reason in process.output
     assert 'Traceback' not in process.output
 
 
-def test_interrupt_while_it_starts(ros):
+def test_interrupt_during_startup(ros):
     rig = Rig(ros, autostart=True)
     wait_until(lambda: 'lpr_node' in rig.node.get_node_names(), 'node', START_S)
     rig.process.interrupt()
@@ -351,7 +366,7 @@ def test_interrupt_while_it_starts(ros):
     assert 'Traceback' not in rig.process.output, rig.process.output
 
 
-def test_interrupt_during_work_twice(ros):
+def test_two_interrupts_during_work(ros):
     rig = Rig(ros, autostart=True)
     bad = start_node(ros, {'weights': '/nowhere/other.safetensors', 'autostart': True})
     rig.wait_active()

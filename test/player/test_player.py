@@ -1,4 +1,4 @@
-"""The player as a process of its own, and what arrives from it."""
+"""lpr_player as a separate process, observed by a subscriber."""
 
 import importlib.util
 import signal
@@ -8,21 +8,22 @@ from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from recordings import START_NS, make_scans
 from ros_processes import Ros, wait_until
 from rosbags.rosbag1 import Writer as Ros1Writer
 from rosbags.rosbag2 import Writer as Ros2Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import PointCloud2
+from toy_recordings import START_NS, make_scans
 
-from lpr_ros.core.bags import Bag
+from lpr_ros.conversions.poses import pose_from_message
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.pointcloud2 import read_cloud, stamp_ns
-from lpr_ros.playback import BagSource, open_source
-from lpr_ros.player import main
-from lpr_ros.pose_messages import pose_from_message
-from lpr_ros.running import ENDING
+from lpr_ros.core.io.pointcloud2 import read_cloud
+from lpr_ros.core.recordings.bag_reader import Bag
+from lpr_ros.core.timing import stamp_ns
+from lpr_ros.player.node import main
+from lpr_ros.player.sources import BagPlayback, open_playback
+from lpr_ros.ros_utils.spin import STOP_SIGNALS
 from lpr_training.datasets.bag_writer import write_bag
 from lpr_training.datasets.kitti import write_kitti
 
@@ -36,8 +37,8 @@ def bag(tmp_path):
     return tmp_path / 'drive'
 
 
-class Listener:
-    """Somebody who listens to all that a player may send."""
+class Subscriber:
+    """Subscribe to everything that the player may publish."""
 
     def __init__(self, ros: Ros):
         node = ros.node()
@@ -58,12 +59,12 @@ def stamps(messages) -> list[int]:
     return [stamp_ns(message.header) for message in messages]
 
 
-def test_a_bag_arrives_whole_and_unchanged(ros: Ros, bag):
-    listener = Listener(ros)
+def test_player_publishes_a_bag_complete_and_unchanged(ros: Ros, bag):
+    subscriber = Subscriber(ros)
     process = player(ros, bag, '--rate', '0', '--wait', '1')
-    clouds = [listener.clouds.take() for _ in range(SCANS)]
-    poses = [listener.odometry.take() for _ in range(SCANS)]
-    truth = [listener.truth.take() for _ in range(SCANS)]
+    clouds = [subscriber.clouds.take() for _ in range(SCANS)]
+    poses = [subscriber.odometry.take() for _ in range(SCANS)]
+    truth = [subscriber.truth.take() for _ in range(SCANS)]
     assert process.wait() == 0, process.output
     for expected, cloud, pose, true in zip(make_scans(SCANS), clouds, poses, truth, strict=True):
         np.testing.assert_array_equal(read_cloud(cloud).points, expected.points)
@@ -73,44 +74,44 @@ def test_a_bag_arrives_whole_and_unchanged(ros: Ros, bag):
         np.testing.assert_allclose(got, expected.T_odom_sensor, atol=1e-9)
         got = pose_from_message(true.pose.pose)
         np.testing.assert_allclose(got, expected.T_world_sensor, atol=1e-9)
-    times = listener.times_ns()
+    times = subscriber.times_ns()
     assert times == sorted(times)
-    # The bag has a clock of its own at 100 Hz, which is not sent a second time.
+    # The 100 Hz clock recorded in the bag is replaced by that of the player.
     assert set(times) == set(stamps(clouds))
     assert '100%' in process.output
 
 
-def test_the_rate_is_kept_and_the_clock_runs_between_messages(ros: Ros, bag):
-    listener = Listener(ros)
+def test_player_keeps_the_rate_and_publishes_the_clock_between_messages(ros: Ros, bag):
+    subscriber = Subscriber(ros)
     process = player(ros, bag, '--rate', '0.5', '--start', '0.3', '--duration', '0.4', '--wait', 1)
     arrivals, clouds = [], []
     for _ in range(5):
-        clouds.append(listener.clouds.take())
+        clouds.append(subscriber.clouds.take())
         arrivals.append(time.monotonic())
     assert process.wait() == 0, process.output
     assert stamps(clouds) == [START_NS + i * 100_000_000 for i in range(3, 8)]
     assert arrivals[-1] - arrivals[0] > 0.6  # 0.4 s at half the speed
-    assert not listener.clouds.drain()
-    times = listener.times_ns()
+    assert not subscriber.clouds.drain()
+    times = subscriber.times_ns()
     assert times == sorted(times)
     assert len(times) > 30
     assert (times[0], times[-1]) == (stamps(clouds)[0], stamps(clouds)[-1])
 
 
-def test_it_says_whom_it_waits_for(ros: Ros, bag):
+def test_player_logs_that_it_waits_for_subscribers(ros: Ros, bag):
     process = player(ros, bag, '--rate', '0', '--wait', '1', '--quiet')
-    told = 'waiting for listeners to /points: 0 of 1 are there'
-    wait_until(lambda: told in process.output, told)
-    listener = Listener(ros)
-    assert listener.clouds.take()
+    message = 'waiting for subscribers of /points: 0 of 1'
+    wait_until(lambda: message in process.output, message)
+    subscriber = Subscriber(ros)
+    assert subscriber.clouds.take()
     assert process.wait() == 0, process.output
 
 
 @pytest.mark.parametrize('sent', [signal.SIGINT, signal.SIGTERM])
-def test_it_loops_until_interrupted(ros: Ros, bag, sent):
-    listener = Listener(ros)
+def test_player_loops_until_interrupted(ros: Ros, bag, sent):
+    subscriber = Subscriber(ros)
     process = player(ros, bag, '--loop', '--rate', '3', '--wait', '1', '--quiet')
-    got = stamps([listener.clouds.take() for _ in range(3 * SCANS)])
+    got = stamps([subscriber.clouds.take() for _ in range(3 * SCANS)])
     once = [START_NS + i * 100_000_000 for i in range(SCANS)]
     assert got == once * 3
     process.interrupt(sent)
@@ -120,7 +121,7 @@ def test_it_loops_until_interrupted(ros: Ros, bag, sent):
 
 
 def write_ros1_bag(path, bag):
-    """Write the messages of a ROS 2 bag as ROS 1 has them."""
+    """Convert a ROS 2 bag to ROS 1."""
     store = get_typestore(Stores.ROS1_NOETIC)
     with Bag([bag]) as source, Ros1Writer(path) as writer:
         for topic in ('/points', '/odometry'):
@@ -143,7 +144,7 @@ def _ros1_header(store, header, sequence):
     return kind(seq=sequence, stamp=stamp, frame_id=header.frame_id)
 
 
-def test_a_ros1_bag_kitti_and_packed_scans_play_alike(ros: Ros, bag, tmp_path):
+def test_player_plays_ros1_bags_kitti_and_packed_scans(ros: Ros, bag, tmp_path):
     write_ros1_bag(tmp_path / 'drive.bag', bag)
     write_kitti(tmp_path / 'kitti', '05', make_scans(SCANS))
     scans = list(make_scans(SCANS))
@@ -155,7 +156,7 @@ def test_a_ros1_bag_kitti_and_packed_scans_play_alike(ros: Ros, bag, tmp_path):
         stamps_ns=np.array([s.stamp_ns for s in scans]),
         T_odom_sensor=np.stack([s.T_odom_sensor for s in scans]),
     )
-    listener = Listener(ros)
+    subscriber = Subscriber(ros)
     for path, atol, odometry in [
         (tmp_path / 'drive.bag', 0.0, 'T_odom_sensor'),
         (tmp_path / 'kitti/sequences/05', 0.0, 'T_world_sensor'),
@@ -163,7 +164,7 @@ def test_a_ros1_bag_kitti_and_packed_scans_play_alike(ros: Ros, bag, tmp_path):
     ]:
         process = player(ros, path, '--rate', '0', '--wait', '1')
         for expected in scans:
-            cloud, pose = listener.clouds.take(), listener.odometry.take()
+            cloud, pose = subscriber.clouds.take(), subscriber.odometry.take()
             np.testing.assert_allclose(read_cloud(cloud).points, expected.points, atol=atol)
             assert stamps([cloud, pose]) == [expected.stamp_ns] * 2
             got = pose_from_message(pose.pose.pose)
@@ -171,7 +172,7 @@ def test_a_ros1_bag_kitti_and_packed_scans_play_alike(ros: Ros, bag, tmp_path):
         assert process.wait() == 0, process.output
 
 
-def test_topics_of_messages_that_are_not_installed_are_named(tmp_path):
+def test_playback_lists_topics_whose_messages_are_not_installed(tmp_path):
     store = get_typestore(Stores.ROS2_JAZZY)
     if importlib.util.find_spec('vision_msgs'):
         pytest.skip('the package that must be absent is installed')
@@ -181,25 +182,25 @@ def test_topics_of_messages_that_are_not_installed_are_named(tmp_path):
         writer.write(made, 5, store.serialize_cdr(store.types[kind]('hello'), kind))
         store.register(get_types_from_msg('string data', 'vision_msgs/msg/Other'))
         writer.add_connection('/seen', 'vision_msgs/msg/Other', typestore=store)
-    source = BagSource([tmp_path / 'bag'])
+    source = BagPlayback([tmp_path / 'bag'])
     assert list(source.topics) == ['/said']
-    assert 'expected the package vision_msgs' in source.missing['/seen']
+    assert 'install the package vision_msgs' in source.missing['/seen']
 
 
 @pytest.fixture
 def signals_restored():
-    handlers = {number: signal.getsignal(number) for number in ENDING}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-def test_bad_input_is_named(ros: Ros, tmp_path, bag, capsys, signals_restored):
+def test_player_reports_bad_input(ros: Ros, tmp_path, bag, capsys, signals_restored):
     assert main([str(tmp_path / 'nothing')]) == 1
-    assert 'expected a bag, a KITTI sequence or a .npz' in capsys.readouterr().err
+    assert 'no such file or folder; expected one of: a KITTI folder' in capsys.readouterr().err
     (tmp_path / 'kitti/sequences/05').mkdir(parents=True)
     with pytest.raises(DatasetError, match='sequences/05'):
-        open_source([tmp_path / 'kitti'])
+        open_playback([tmp_path / 'kitti'])
     assert main([str(bag), '--start', '99']) == 1
-    assert 'a part of 0.9 s' in capsys.readouterr().err
+    assert 'within the 0.9 s of the recording' in capsys.readouterr().err

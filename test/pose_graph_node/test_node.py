@@ -1,4 +1,4 @@
-"""pose_graph_node as a process of its own: fed as lpr_node feeds it, over DDS."""
+"""pose_graph_node as a process, with the topics of lpr_node published over DDS."""
 
 import signal
 
@@ -10,25 +10,24 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from ros_processes import Ros, wait_until
 from std_srvs.srv import Trigger
-from toy_graphs import LAP, closure, error_m, keyframe, laps, noisy
+from toy_graphs import LAP, error_m, keyframe, laps, loop_closure, perturb, read_g2o
 
-from lpr_ros.core.back_end import BackEndConfig
-from lpr_ros.core.g2o import read_g2o
-from lpr_ros.core.geometry import invert, pose_from_euler, pose_from_quaternion
-from lpr_ros.graph_feed import GraphFeed
-from lpr_ros.loop_messages import KeyframePath, constraint_message
-from lpr_ros.pose_messages import odometry_message, pose_from_message
-from lpr_ros.qos import LATCHED, LOOPS
+from lpr_ros.conversions.loops import KeyframePath, constraint_message
+from lpr_ros.conversions.poses import odometry_message, pose_from_message
+from lpr_ros.core.geometry.se3 import invert, pose_from_euler, pose_from_quaternion
+from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizerConfig
+from lpr_ros.pose_graph_node.graph_updater import MAX_PENDING_LOOPS, GraphUpdater
+from lpr_ros.ros_utils.qos import LATCHED, LOOPS
 from lpr_training.simulator import OdometryConfig
-from lpr_training.simulator.odometry import drifting
+from lpr_training.simulator.drive.odometry import drifting
 
 NODE = '/pose_graph_node'
 COUNT = 2 * LAP
-WRONG = 4
+WRONG_LOOPS = 4
 
 
 class FakeLprNode:
-    """Says what lpr_node would, on its topics."""
+    """Publishes on the topics of lpr_node."""
 
     def __init__(self, ros: Ros):
         node = ros.node('lpr_node')
@@ -37,30 +36,30 @@ class FakeLprNode:
         self.odometry = node.create_publisher(Odometry, 'odometry', 10)
         self.path = KeyframePath('odom')
 
-    def see(self, *keyframes):
+    def publish_keyframes(self, *keyframes):
         for each in keyframes:
             self.path.add(each)
         self.keyframes.publish(self.path.message)
 
-    def close(self, loop, stamp_ns):
+    def publish_loop(self, loop, stamp_ns):
         self.loops.publish(constraint_message(loop, stamp_ns))
 
-    def move(self, stamp_ns, T):
+    def publish_odometry(self, stamp_ns, T):
         self.odometry.publish(odometry_message(stamp_ns, 'odom', 'base', T))
 
 
 @pytest.fixture
 def drive(rng):
-    """Truth, odometry that drifts, and loops by query: right every ten keyframes, some wrong."""
+    """Return ground truth, drifting odometry, loops by query, and the queries of wrong loops."""
     T_true = laps(COUNT)
     drift = OdometryConfig(scale_sigma=0.0, heading_bias_deg=6.0, heading_walk_deg=0.5)
     T_odom = drifting(T_true, drift, rng)
-    loops = {i: closure(i - LAP, i, noisy(invert(T_true[i - LAP]) @ T_true[i], rng))
+    loops = {i: loop_closure(i - LAP, i, perturb(invert(T_true[i - LAP]) @ T_true[i], rng))
              for i in range(LAP, COUNT, 10)}  # fmt: skip
     wrong = {}
-    for i in rng.choice([i for i in range(LAP, COUNT) if i % 10], WRONG, replace=False):
+    for i in rng.choice([i for i in range(LAP, COUNT) if i % 10], WRONG_LOOPS, replace=False):
         T_wrong = pose_from_euler(rng.normal(size=3), [0.0, 0.0, rng.uniform(-3.0, 3.0)])
-        wrong[int(i)] = closure(int(rng.integers(0, i - 100)), int(i), T_wrong)
+        wrong[int(i)] = loop_closure(int(rng.integers(0, i - 100)), int(i), T_wrong)
     return T_true, T_odom, loops | wrong, set(wrong)
 
 
@@ -73,21 +72,21 @@ def matrix(transform) -> np.ndarray:
     return pose_from_quaternion([t.x, t.y, t.z], [q.x, q.y, q.z, q.w])
 
 
-def test_a_drive_with_wrong_loops_is_corrected(ros: Ros, drive, tmp_path):
+def test_drive_with_wrong_loops_is_corrected(ros: Ros, drive, tmp_path):
     T_true, T_odom, loops, wrong = drive
     robot, tester = FakeLprNode(ros), ros.node()
-    # What was said before the node is there must reach it too.
+    # Published before the node starts: transient local topics deliver it later.
     keyframes = [keyframe(i, T) for i, T in enumerate(T_odom)]
-    robot.see(*keyframes[:150])
+    robot.publish_keyframes(*keyframes[:150])
     process = ros.start('-m', 'lpr_ros.pose_graph_node', '--ros-args',
                         '-p', f'g2o_path:={tmp_path}/graph.g2o')  # fmt: skip
     paths = ros.listen(tester, Path, f'{NODE}/path', LATCHED)
     transforms = ros.listen(tester, TransformStamped, f'{NODE}/map_to_odom', 100)
     assert len(paths.take().poses) == 150
-    # Loops come before the keyframes they name.
+    # Loops arrive before their keyframes.
     for query, loop in loops.items():
-        robot.close(loop, keyframes[query].stamp_ns)
-    robot.see(*keyframes[150:])
+        robot.publish_loop(loop, keyframes[query].stamp_ns)
+    robot.publish_keyframes(*keyframes[150:])
     drift_m = error_m(dict(enumerate(T_odom)), T_true)
     assert drift_m > 3.0
 
@@ -102,17 +101,17 @@ def test_a_drive_with_wrong_loops_is_corrected(ros: Ros, drive, tmp_path):
     wait_until(lambda: whole in ros.call(tester, Trigger, f'{NODE}/save_g2o').message, whole)
 
     paths.drain()
-    answer = ros.call(tester, Trigger, f'{NODE}/optimise')
-    assert answer.success
-    assert answer.message.startswith(f'{WRONG} loops dropped')
-    named = {int(pair.split(' to ')[0]) for pair in answer.message.split(': ')[1].split(', ')}
+    response = ros.call(tester, Trigger, f'{NODE}/optimize')
+    assert response.success
+    assert response.message.startswith(f'{WRONG_LOOPS} loop closures rejected')
+    named = {int(pair.split(' to ')[0]) for pair in response.message.split(': ')[1].split(', ')}
     assert named == wrong
     final = poses_of(paths.take())
     assert error_m(dict(enumerate(final)), T_true) < 0.15 * drift_m
 
-    # Odometry seen through map -> odom is where the corrected path says.
+    # map -> odom takes the odometry pose to the corrected pose.
     ros.matched(robot.odometry)
-    robot.move(keyframes[-1].stamp_ns, T_odom[-1])
+    robot.publish_odometry(keyframes[-1].stamp_ns, T_odom[-1])
     moved = transforms.take()
     assert (moved.header.frame_id, moved.child_frame_id) == ('map', 'odom')
     np.testing.assert_allclose(matrix(moved.transform) @ T_odom[-1], final[-1], atol=1e-6)
@@ -129,71 +128,71 @@ def test_a_drive_with_wrong_loops_is_corrected(ros: Ros, drive, tmp_path):
     assert 'Traceback' not in process.output
 
 
-def test_time_that_jumps_back_is_a_new_session(ros: Ros):
-    """The second run stands elsewhere in its own odometry; a loop then joins the two."""
+def test_time_jumping_back_starts_a_new_session(ros: Ros):
+    """The second run has its own odometry frame, until a loop joins the two."""
     robot, tester = FakeLprNode(ros), ros.node()
     process = ros.start('-m', 'lpr_ros.pose_graph_node')
     paths = ros.listen(tester, Path, f'{NODE}/path', LATCHED)
     transforms = ros.listen(tester, TransformStamped, f'{NODE}/map_to_odom', 100)
     T_true = laps(20)
     shift = pose_from_euler([100.0, 50.0, 0.0], [0.0, 0.0, 1.0])  # T_second_first
-    robot.see(*[keyframe(i, T) for i, T in enumerate(T_true)])
+    robot.publish_keyframes(*[keyframe(i, T) for i, T in enumerate(T_true)])
     paths.take_until(lambda path: len(path.poses) == 20)
     ros.matched(robot.odometry)
-    robot.move(20 * 10**9, T_true[-1])
+    robot.publish_odometry(20 * 10**9, T_true[-1])
     np.testing.assert_allclose(matrix(transforms.take().transform), np.eye(4), atol=1e-6)
 
     second = [keyframe(i, shift @ T, keyframe_id=20 + i) for i, T in enumerate(T_true)]
-    robot.move(0, shift @ T_true[0])
+    robot.publish_odometry(0, shift @ T_true[0])
     np.testing.assert_allclose(matrix(transforms.take().transform), np.eye(4), atol=1e-6)
-    robot.see(*second)
+    robot.publish_keyframes(*second)
     apart = paths.take_until(lambda path: len(path.poses) == 40)
     frames = [pose.header.frame_id for pose in apart.poses]
     assert frames == ['map/0'] * 20 + ['map'] * 20
     np.testing.assert_allclose(poses_of(apart)[39], shift @ T_true[19], atol=1e-6)
 
-    robot.close(closure(10, 30, np.eye(4)), second[10].stamp_ns)
+    robot.publish_loop(loop_closure(10, 30, np.eye(4)), second[10].stamp_ns)
     joined = paths.take()
     assert {pose.header.frame_id for pose in joined.poses} == {'map'}
     np.testing.assert_allclose(poses_of(joined)[20:], T_true, atol=1e-3)
-    robot.move(19 * 10**9, shift @ T_true[-1])
+    robot.publish_odometry(19 * 10**9, shift @ T_true[-1])
     T_map_odom = matrix(transforms.take().transform)
     np.testing.assert_allclose(T_map_odom, invert(shift), atol=1e-2)
     process.interrupt(signal.SIGTERM)
     assert process.wait() == 0, process.output
 
 
-def test_a_graph_that_cannot_be_written_is_an_answer_in_words(ros: Ros, tmp_path):
-    from lpr_ros.pose_graph_node import PoseGraphNode
+def test_save_to_a_missing_folder_is_rejected_with_the_reason(ros: Ros, tmp_path):
+    from lpr_ros.pose_graph_node.node import PoseGraphNode
 
     (tmp_path / 'file').touch()
     nowhere = Parameter('g2o_path', value=f'{tmp_path}/file/graph.g2o')
     ros.node(kind=PoseGraphNode, parameter_overrides=[nowhere])
-    answer = ros.call(ros.node(), Trigger, f'{NODE}/save_g2o')
-    assert not answer.success
-    assert 'file/graph.g2o: expected a file .g2o in a folder that is there' in answer.message
+    response = ros.call(ros.node(), Trigger, f'{NODE}/save_g2o')
+    assert not response.success
+    assert 'file/graph.g2o: expected a .g2o file in an existing folder' in response.message
 
 
-def test_a_graph_takes_the_place_of_no_other_file(ros: Ros, tmp_path):
-    from lpr_ros.pose_graph_node import PoseGraphNode
+def test_save_does_not_overwrite_files_of_other_types(ros: Ros, tmp_path):
+    from lpr_ros.pose_graph_node.node import PoseGraphNode
 
     (tmp_path / 'thesis.tex').write_text('mine')
     other = Parameter('g2o_path', value=f'{tmp_path}/thesis.tex')
     ros.node(kind=PoseGraphNode, parameter_overrides=[other])
-    answer = ros.call(ros.node(), Trigger, f'{NODE}/save_g2o')
-    assert not answer.success
+    response = ros.call(ros.node(), Trigger, f'{NODE}/save_g2o')
+    assert not response.success
     assert (tmp_path / 'thesis.tex').read_text() == 'mine'
 
 
-def test_bad_parameters_are_named(ros: Ros):
-    wrong = ('--ros-args', '-p', 'back_end.kernel_width:=-1.0')
+def test_invalid_parameter_is_named_on_startup(ros: Ros):
+    wrong = ('--ros-args', '-p', 'optimizer.kernel_width:=-1.0')
     process = ros.start('-m', 'lpr_ros.pose_graph_node', *wrong)
     assert process.wait() == 1
-    assert 'back_end.kernel_width: -1.0 is not within' in process.output
+    assert 'optimizer.kernel_width: -1.0 is not within' in process.output
 
 
-def test_nothing_changes_live(ros: Ros):
-    from lpr_ros.pose_graph_node import PoseGraphNode
+def test_parameters_cannot_change_at_run_time(ros: Ros):
+    from lpr_ros.pose_graph_node.node import PoseGraphNode
 
     node = ros.node(kind=PoseGraphNode)
     tester = ros.node()
@@ -203,14 +202,16 @@ def test_nothing_changes_live(ros: Ros):
                                                     .to_parameter_msg()])  # fmt: skip
         return ros.call(tester, SetParameters, f'{NODE}/set_parameters', request).results[0]
 
-    assert 'restart' in change('g2o_path', '/etc/passwd').reason  # or who asks could write there
-    assert 'restart' in change('back_end.extra_iterations', 5).reason
+    assert (
+        'restart' in change('g2o_path', '/etc/passwd').reason
+    )  # else any client could choose the file to write
+    assert 'restart' in change('optimizer.extra_iterations', 5).reason
     assert 'restart' in change('map_frame', 'world').reason
     assert node.get_parameter('map_frame').value == 'map'
 
 
-class TestFeed:
-    """What is hard to time over DDS."""
+class TestGraphUpdater:
+    """Orders of messages that are hard to produce over DDS."""
 
     @pytest.fixture
     def path(self):
@@ -219,60 +220,75 @@ class TestFeed:
             path.add(keyframe(i, T))
         return path.message
 
-    def test_a_node_that_begins_anew_makes_a_new_graph(self, path):
-        feed = GraphFeed(BackEndConfig())
-        assert feed.take_path(path)
-        assert not feed.take_path(path)
+    def test_restarted_lpr_node_starts_a_new_graph(self, path):
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        assert updater.add_path(path)
+        assert not updater.add_path(path)
         other = KeyframePath('odom')
         other.add(keyframe(50, np.eye(4), keyframe_id=0))
-        assert feed.take_path(other.message)
-        assert len(feed.back_end.poses) == 1
-        assert feed.take_path(Path())
-        assert not feed.back_end.poses
+        assert updater.add_path(other.message)
+        assert len(updater.optimizer.poses) == 1
+        assert updater.add_path(Path())
+        assert not updater.optimizer.poses
 
-    def test_a_node_that_loads_its_map_again_keeps_the_loops_in_it(self, path):
-        """As after kill -9: the last keyframes were not saved, and new ones follow."""
-        feed = GraphFeed(BackEndConfig())
-        feed.take_path(path)
+    def test_reloaded_map_keeps_the_loops_within_it(self, path):
+        """As after kill -9: the last keyframes were not saved, and others follow."""
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        updater.add_path(path)
         for query in (5, 9):
-            feed.take_loop(constraint_message(closure(0, query, np.eye(4)), query * 10**9))
+            updater.add_constraint(
+                constraint_message(loop_closure(0, query, np.eye(4)), query * 10**9)
+            )
         again = KeyframePath('odom')
         for i, T in enumerate(laps(8)):
             again.add(keyframe(i, T))
         again.add(keyframe(50, np.eye(4), keyframe_id=8))
         again.add(keyframe(51, np.eye(4), keyframe_id=9))
-        assert feed.take_path(again.message)
-        assert len(feed.back_end.poses) == 10
-        loops = [(e.from_id, e.to_id) for e in feed.back_end.graph.edges if e.is_loop]
-        assert loops == [(0, 5)]  # keyframe 9 is another one now
+        assert updater.add_path(again.message)
+        assert len(updater.optimizer.poses) == 10
+        loops = [(e.from_id, e.to_id) for e in updater.optimizer.graph.edges if e.is_loop]
+        assert loops == [(0, 5)]  # keyframe 9 is a different one now
 
-    def test_a_loop_of_a_run_to_come_waits_for_it(self, path):
-        """The ids are known from the run before, but not the stamp."""
-        feed = GraphFeed(BackEndConfig())
-        feed.take_path(path)
-        loop = closure(0, 5, np.eye(4))
-        assert not feed.take_loop(constraint_message(loop, 105 * 10**9))
+    def test_loop_of_the_next_run_waits_for_its_keyframes(self, path):
+        """Its ids exist in the previous run, with other stamps."""
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        updater.add_path(path)
+        loop = loop_closure(0, 5, np.eye(4))
+        assert not updater.add_constraint(constraint_message(loop, 105 * 10**9))
         later = KeyframePath('odom')
         for i, T in enumerate(laps(10)):
             later.add(keyframe(100 + i, T, keyframe_id=i))
-        feed.take_path(later.message)
-        assert [edge.is_loop for edge in feed.back_end.graph.edges].count(True) == 1
+        updater.add_path(later.message)
+        assert [edge.is_loop for edge in updater.optimizer.graph.edges].count(True) == 1
 
-    def test_keyframes_without_odometry_have_a_number_but_no_pose(self, path):
+    def test_keyframe_without_odometry_has_an_id_but_no_pose(self, path):
         path.poses[4].pose.position.x = np.nan
-        feed = GraphFeed(BackEndConfig())
-        feed.take_path(path)
-        assert set(feed.back_end.poses) == set(range(10)) - {4}
-        feed.take_loop(constraint_message(closure(0, 4, np.eye(4)), 4 * 10**9))
-        assert 'keyframe 4 is not in the graph' in feed.rejected[0]
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        updater.add_path(path)
+        assert set(updater.optimizer.poses) == set(range(10)) - {4}
+        updater.add_constraint(constraint_message(loop_closure(0, 4, np.eye(4)), 4 * 10**9))
+        assert 'keyframe 4 is not in the graph' in updater.rejected[0]
 
-    def test_damaged_loops_are_told_and_left_out(self, path):
-        feed = GraphFeed(BackEndConfig())
-        feed.take_path(path)
-        message = constraint_message(closure(0, 5, np.eye(4)), 5 * 10**9)
+    def test_malformed_loops_are_rejected_with_the_reason(self, path):
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        updater.add_path(path)
+        message = constraint_message(loop_closure(0, 5, np.eye(4)), 5 * 10**9)
         message.pose.covariance = np.zeros(36)
-        feed.take_loop(message)
-        feed.take_loop(Odometry())
-        assert 'positive definite' in feed.rejected[0]
-        assert 'expected a frame keyframe/<id>' in feed.rejected[1]
-        assert not any(edge.is_loop for edge in feed.back_end.graph.edges)
+        updater.add_constraint(message)
+        updater.add_constraint(Odometry())
+        assert 'positive definite' in updater.rejected[0]
+        assert 'expected frame keyframe/<id>' in updater.rejected[1]
+        assert not any(edge.is_loop for edge in updater.optimizer.graph.edges)
+
+    def test_loop_beyond_the_pending_limit_is_rejected_by_name(self, path):
+        """Every loop is in the graph, pending or rejected."""
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        updater.add_path(path)
+        for query_id in range(20, 20 + MAX_PENDING_LOOPS):
+            updater.add_constraint(constraint_message(loop_closure(0, query_id, np.eye(4)), 0))
+        assert not updater.rejected
+        updater.add_constraint(constraint_message(loop_closure(0, 5, np.eye(4)), 5 * 10**9))
+        assert not updater.rejected, 'a loop of known keyframes is added, not queued'
+        updater.add_constraint(constraint_message(loop_closure(0, 9999, np.eye(4)), 0))
+        (reason,) = updater.rejected
+        assert 'loop closure 20 to 0: its keyframes have not arrived' in reason

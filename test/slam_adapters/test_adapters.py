@@ -1,5 +1,8 @@
-"""Adapters: what each back-end gets. LIO-SAM's messages are real; of the others only the fields
-are known here (PEERS.md), so stand-in classes with exactly those fields take their place."""
+"""What each SLAM adapter sends to its back-end.
+
+LIO-SAM takes a standard message. The message packages of the others are not installed here, so
+stand-in classes with the same fields take their place.
+"""
 
 from dataclasses import dataclass, field
 import re
@@ -16,24 +19,37 @@ from ros_processes import Ros
 from scipy.spatial.transform import Rotation
 from std_msgs.msg import Float64MultiArray, Header
 
-from lpr_ros.backends.base import seen_by_one_sensor, seen_from_base
-from lpr_ros.backends.foreign_nodes import ForeignNodes, ForeignNodesConfig
-from lpr_ros.backends.lio_sam import WAITING, LioSamConfig
-from lpr_ros.backends.pose_graph_tools import PoseGraphToolsConfig
-from lpr_ros.backends.rtabmap import RtabmapConfig
-from lpr_ros.backends.selection import ADAPTERS, AdaptersConfig, Backends
-from lpr_ros.backends.swarm_slam import SwarmSlamConfig
-from lpr_ros.core.errors import BackendError
-from lpr_ros.core.geometry import invert, pose_from_euler, pose_from_quaternion
-from lpr_ros.core.records import LoopClosure, Match, Place
-from lpr_ros.core.tangent import adjoint, motion_between, propagate
-from lpr_ros.parameters import ConfigParameters
-from lpr_ros.pose_messages import odometry_message, pose_from_message, pose_message
+from lpr_ros.conversions.poses import odometry_message, pose_from_message, pose_message
+from lpr_ros.core.config import Config, option
+from lpr_ros.core.errors import AdapterError
+from lpr_ros.core.geometry.se3 import (
+    adjoint,
+    invert,
+    local_error,
+    pose_from_euler,
+    pose_from_quaternion,
+    propagate,
+)
+from lpr_ros.core.types import LoopClosure, Match, Place
+from lpr_ros.ros_utils.parameters import ConfigParameters
+from lpr_ros.slam_adapters.base import loop_between_base_poses
+from lpr_ros.slam_adapters.lio_sam import QUEUE_SIZE, LioSamConfig
+from lpr_ros.slam_adapters.node_association import NodeAssociation, NodeAssociationConfig
+from lpr_ros.slam_adapters.pose_graph_tools import PoseGraphToolsConfig
+from lpr_ros.slam_adapters.registry import (
+    ADAPTERS,
+    AdapterEntry,
+    AdaptersConfig,
+    SlamAdapters,
+    adapters_config,
+    move_query_to_match_sensor,
+)
+from lpr_ros.slam_adapters.rtabmap import RtabmapConfig
+from lpr_ros.slam_adapters.swarm_slam import SwarmSlamConfig
 
-ADAPTERS_CONFIG = {'rtabmap': RtabmapConfig(), 'swarm_slam': SwarmSlamConfig()}
 START_NS = 1_700_000_000_123_456_789
 T_BASE_SENSOR = pose_from_euler([1.2, 0.1, 1.8], [0.0, 0.05, 0.3])
-SAME = np.eye(4)  # the sensor is the base
+IDENTITY = np.eye(4)  # the sensor frame is the base frame
 
 
 def place(number: int, seconds: float, T_odom_sensor=None, session='robot') -> Place:
@@ -41,7 +57,7 @@ def place(number: int, seconds: float, T_odom_sensor=None, session='robot') -> P
     return Place(number, session, number, stamp_ns, T_odom_sensor, 0.0)
 
 
-def refuse(name: str, reason: str) -> None:
+def fail_on_drop(name: str, reason: str) -> None:
     raise AssertionError(f'{name}: {reason}')
 
 
@@ -56,7 +72,7 @@ def matrix(transform: Transform) -> np.ndarray:
     return pose_from_quaternion([t.x, t.y, t.z], [q.x, q.y, q.z, q.w])
 
 
-# The fields of PEERS.md section 2. Unknown names raise, as in real messages.
+# Dataclasses reject unknown fields, as real messages do.
 
 
 @dataclass
@@ -135,12 +151,12 @@ STAND_INS = {
 
 
 class RecordingNode:
-    """Stands in for a node, as DDS cannot send the stand-in messages: keeps what it is given."""
+    """Replaces a node, as DDS cannot send the stand-in messages: records what is sent."""
 
     def __init__(self):
         self.sent: dict[str, list] = {}
         self.callbacks: dict[str, Any] = {}
-        self.answers: dict[str, Any] = {}
+        self.responses: dict[str, Any] = {}
         self.removed: list = []
         self.warnings: list[str] = []
 
@@ -156,25 +172,25 @@ class RecordingNode:
 
         def call_async(request):
             sent.append(request)
-            future = SimpleNamespace(result=lambda: self.answers[name])
+            future = SimpleNamespace(result=lambda: self.responses[name])
             return SimpleNamespace(add_done_callback=lambda done: done(future))
 
         return SimpleNamespace(
-            call_async=call_async, service_is_ready=lambda: name in self.answers, srv_name=name
+            call_async=call_async, service_is_ready=lambda: name in self.responses, srv_name=name
         )
 
     def get_logger(self):
         return SimpleNamespace(warning=self.warnings.append)
 
-    def _remove(self, made):
-        self.removed.append(made)
+    def _remove(self, entity):
+        self.removed.append(entity)
 
     destroy_publisher = destroy_subscription = destroy_client = _remove
 
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Put the stand-in packages where real ones would be."""
+    """Make the stand-in packages importable."""
     for name, classes in STAND_INS.items():
         package = name.split('.')[0]
         monkeypatch.setitem(sys.modules, package, ModuleType(package))
@@ -183,31 +199,52 @@ def installed(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
 
 
-class TestSelection:
-    def test_one_that_is_not_installed_is_named_and_the_others_go_on(self, ros: Ros):
-        backends = Backends(ros.node(), ADAPTERS, AdaptersConfig(), refuse)
-        assert backends.names == ('lio_sam',)
-        assert set(backends.missing) == {'rtabmap', 'pose_graph_tools', 'swarm_slam'}
-        assert 'expected the package rtabmap_msgs' in backends.missing['rtabmap']
-        assert 'pose_graph_tools_msgs' in backends.missing['pose_graph_tools']
-        assert 'cslam_common_interfaces' in backends.missing['swarm_slam']
-        backends.close()
+class TestRegistry:
+    def test_adapter_without_its_messages_is_reported_and_the_others_work(self, ros: Ros):
+        adapters = SlamAdapters(ros.node(), ADAPTERS, AdaptersConfig(), fail_on_drop)
+        assert adapters.names == ('lio_sam',)
+        assert set(adapters.missing) == {'rtabmap', 'pose_graph_tools', 'swarm_slam'}
+        assert 'install the package rtabmap_msgs' in adapters.missing['rtabmap']
+        assert 'pose_graph_tools_msgs' in adapters.missing['pose_graph_tools']
+        assert 'cslam_common_interfaces' in adapters.missing['swarm_slam']
+        adapters.close()
 
-    def test_the_settings_are_parameters(self, ros: Ros):
+    def test_settings_of_all_adapters_are_parameters(self, ros: Ros):
         defaults = AdaptersConfig()
         assert ConfigParameters(ros.node(), defaults).read() == defaults
 
-    def test_one_that_cannot_take_a_loop_does_not_hold_the_others_back(self, installed):
+    def test_new_adapter_is_one_entry(self, monkeypatch):
+        """Its section, its parameters and its selection by name all follow from the entry."""
+
+        @dataclass(frozen=True)
+        class PairsConfig(Config):
+            topic: str = option('pairs', 'Topic of the pairs of keyframe ids', fixed=True)
+
+        class Pairs:
+            def __init__(self, node, config):
+                self._pairs = node.create_publisher(list, config.topic, 10)
+
+            def publish(self, loop, query, match, T_base_sensor):
+                self._pairs.publish([query.id, match.id])
+
+        monkeypatch.setitem(ADAPTERS, 'pairs', AdapterEntry(Pairs, PairsConfig))
+        config = adapters_config(ADAPTERS).from_dict({'pairs': {'topic': 'loop_pairs'}})
+        node = RecordingNode()
+        adapters = SlamAdapters(node, ['pairs'], config, fail_on_drop)
+        adapters.publish(loop_between(5, 1), place(5, 60.0), place(1, 0.0), IDENTITY, IDENTITY)
+        assert node.sent == {'loop_pairs': [[5, 1]]}
+
+    def test_adapter_that_drops_a_loop_does_not_affect_the_others(self, installed):
         node = RecordingNode()
         drops = {}
-        backends = Backends(
+        adapters = SlamAdapters(
             node, ['rtabmap', 'pose_graph_tools'], AdaptersConfig(), drops.__setitem__
         )
-        backends.publish(loop_between(5, 1), place(5, 60.0), place(1, 0.0), SAME, SAME)
+        adapters.publish(loop_between(5, 1), place(5, 60.0), place(1, 0.0), IDENTITY, IDENTITY)
         assert len(node.sent['external_loop_closures']) == 1
-        assert set(drops) == {'loop.rtabmap'}
-        assert 'loop 5 to 1' in drops['loop.rtabmap']
-        backends.close()
+        assert set(drops) == {'rtabmap'}
+        assert 'loop 5 to 1' in drops['rtabmap']
+        adapters.close()
         assert len(node.removed) == 4
 
 
@@ -216,63 +253,67 @@ class TestLioSam:
     def adapter(self, ros: Ros):
         node = ros.node()
         inbox = ros.listen(ros.node(), Float64MultiArray, 'lio_loop/loop_closure_detection')
-        adapter = ADAPTERS['lio_sam'](node, LioSamConfig(interval_s=0.3))
+        adapter = ADAPTERS['lio_sam'].adapter(node, LioSamConfig(interval_s=0.3))
         ros.matched(adapter._publisher)
         return adapter, inbox
 
-    def test_query_comes_first_in_seconds_and_rounding_does_not_change_keyframes(self, adapter):
+    def test_query_stamp_comes_first_and_rounding_selects_no_other_keyframe(self, adapter):
         adapter, inbox = adapter
         query, match = place(5, 60.0), place(1, 0.0)
-        adapter.publish(loop_between(5, 1), query, match, SAME)
+        adapter.publish(loop_between(5, 1), query, match, IDENTITY)
         current, previous = inbox.take().data
         assert current == pytest.approx(query.stamp_ns * 1e-9, abs=1e-6)
         assert previous == pytest.approx(match.stamp_ns * 1e-9, abs=1e-6)
-        # What LIO-SAM does: the first keyframe at or after, the last at or before.
+        # LIO-SAM selects the first keyframe at or after, and the last at or before.
         assert query.stamp_ns * 1e-9 >= current
         assert match.stamp_ns * 1e-9 <= previous
 
-    def test_a_burst_comes_one_by_one_in_order(self, adapter):
+    def test_burst_is_sent_in_order_at_the_configured_rate(self, adapter):
         adapter, inbox = adapter
         for i in range(3):
-            adapter.publish(loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0), SAME)
+            adapter.publish(loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0), IDENTITY)
         arrivals, times = [], []
         for _ in range(3):
             times.append(inbox.take().data[0])
             arrivals.append(time.monotonic())
         assert times == sorted(times)
         assert np.diff(arrivals).min() > 0.25
-        # After a pause the next goes out at once.
+        # After a pause the next one is sent immediately.
         assert not inbox.drain()
         adapter._timer.cancel()
-        adapter.publish(loop_between(9, 0), place(9, 99.0), place(0, 0.0), SAME)
+        adapter.publish(loop_between(9, 0), place(9, 99.0), place(0, 0.0), IDENTITY)
         assert inbox.take(0.25)
 
-    def test_a_loop_that_falls_out_of_a_long_queue_is_counted(self, ros: Ros):
-        """Too many at once: every loop is sent, waits, or is reported."""
+    def test_every_loop_beyond_the_queue_is_reported_as_dropped(self, ros: Ros):
+        """Every loop is sent, queued or reported."""
         drops = []
         config = AdaptersConfig(lio_sam=LioSamConfig(interval_s=60.0))
-        backends = Backends(ros.node(), ['lio_sam'], config, lambda *drop: drops.append(drop))
-        for i in range(1 + WAITING):  # the first is sent at once
-            backends.publish(loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0), SAME, SAME)
+        adapters = SlamAdapters(ros.node(), ['lio_sam'], config, lambda *drop: drops.append(drop))
+        for i in range(1 + QUEUE_SIZE):  # the first is sent immediately
+            adapters.publish(
+                loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0), IDENTITY, IDENTITY
+            )
         assert not drops
         for i in range(3):
-            backends.publish(loop_between(900 + i, 0), place(9, 999.0), place(0, 0.0), SAME, SAME)
-        assert [kind for kind, _ in drops] == ['loop.lio_sam'] * 3
-        assert f'{WAITING} others wait, of which one in 60.0 s is sent' in drops[0][1]
-        backends.close()
+            adapters.publish(
+                loop_between(900 + i, 0), place(9, 999.0), place(0, 0.0), IDENTITY, IDENTITY
+            )
+        assert [kind for kind, _ in drops] == ['lio_sam'] * 3
+        assert f'{QUEUE_SIZE} loop closures waiting, one sent every 60.0 s' in drops[0][1]
+        adapters.close()
 
 
-class TestForeignNodes:
-    """Odometry carries the ends of a loop to the nodes nearest in time."""
+class TestNodeAssociation:
+    """Odometry carries both ends of a loop closure to the nodes nearest in time."""
 
     @pytest.fixture
     def drive(self, rng):
         """True poses of base and sensor, two keyframes, and the loop between them."""
         T_base = {t: pose_from_euler([t, 0.02 * t**2, 0.0], [0.0, 0.02, 0.05 * t])
                   for t in (0.0, 0.7, 30.0, 30.4)}  # fmt: skip
-        nodes = ForeignNodes(ForeignNodesConfig())
-        nodes.add(11, START_NS + 700_000_000, T_base[0.7])
-        nodes.add(42, START_NS + 30_400_000_000, T_base[30.4])
+        nodes = NodeAssociation(NodeAssociationConfig())
+        nodes.add_node(11, START_NS + 700_000_000, T_base[0.7])
+        nodes.add_node(42, START_NS + 30_400_000_000, T_base[30.4])
         match = place(0, 0.0, T_base[0.0] @ T_BASE_SENSOR)
         query = place(9, 30.0, T_base[30.0] @ T_BASE_SENSOR)
         root = rng.normal(size=(6, 6)) * 0.01
@@ -280,49 +321,49 @@ class TestForeignNodes:
         loop = loop_between(9, 0, T_match_query, root @ root.T + 1e-6 * np.eye(6))
         return nodes, T_base, loop, query, match
 
-    def test_the_moved_loop_is_the_pose_between_the_nodes(self, drive):
+    def test_transferred_loop_is_the_relative_pose_of_the_nodes(self, drive):
         nodes, T_base, loop, query, match = drive
-        moved = nodes.move(loop, query, match, T_BASE_SENSOR)
+        moved = nodes.transfer(loop, query, match, T_BASE_SENSOR)
         assert (moved.match_id, moved.query_id) == (11, 42)
         expected = invert(T_base[0.7]) @ T_base[30.4]
         np.testing.assert_allclose(moved.T_match_query, expected, atol=1e-9)
 
-    def test_the_covariance_is_that_of_moved_samples(self, drive, rng):
+    def test_transferred_covariance_equals_that_of_transferred_samples(self, drive, rng):
         nodes, _, loop, query, match = drive
-        moved = nodes.move(loop, query, match, T_BASE_SENSOR)
-        motions = rng.multivariate_normal(np.zeros(6), loop.covariance, size=2000)
-        step = np.tile(np.eye(4), (len(motions), 1, 1))
-        step[:, :3, :3] = Rotation.from_rotvec(motions[:, 3:]).as_matrix()
-        step[:, :3, 3] = motions[:, :3]
+        moved = nodes.transfer(loop, query, match, T_BASE_SENSOR)
+        perturbations = rng.multivariate_normal(np.zeros(6), loop.covariance, size=2000)
+        step = np.tile(np.eye(4), (len(perturbations), 1, 1))
+        step[:, :3, :3] = Rotation.from_rotvec(perturbations[:, 3:]).as_matrix()
+        step[:, :3, 3] = perturbations[:, :3]
         samples = [
-            nodes.move(loop_between(9, 0, loop.T_match_query @ s), query, match, T_BASE_SENSOR)
+            nodes.transfer(loop_between(9, 0, loop.T_match_query @ s), query, match, T_BASE_SENSOR)
             for s in step
         ]
-        seen = motion_between(moved.T_match_query, np.stack([s.T_match_query for s in samples]))
+        errors = local_error(moved.T_match_query, np.stack([s.T_match_query for s in samples]))
         deviation = np.sqrt(np.diag(moved.covariance))
         scale = np.outer(deviation, deviation)
-        np.testing.assert_allclose(np.cov(seen.T) / scale, moved.covariance / scale, atol=0.1)
+        np.testing.assert_allclose(np.cov(errors.T) / scale, moved.covariance / scale, atol=0.1)
 
-    def test_nodes_too_far_away_are_refused(self, drive):
+    def test_keyframe_without_a_node_nearby_is_rejected(self, drive):
         nodes, _, loop, query, match = drive
         late = place(9, 35.0, query.T_odom_sensor)
-        with pytest.raises(BackendError, match=r'node 42 is 4.60 s'):
-            nodes.move(loop, late, match, T_BASE_SENSOR)
+        with pytest.raises(AdapterError, match=r'nearest node 42 is 4.60 s'):
+            nodes.transfer(loop, late, match, T_BASE_SENSOR)
         other_odometry = place(9, 30.0, np.eye(4))
-        with pytest.raises(BackendError, match=r'expected at most 2.0 s and 5.0 m'):
-            nodes.move(loop, other_odometry, match, T_BASE_SENSOR)
-        with pytest.raises(BackendError, match='no odometry'):
-            nodes.move(loop, place(9, 30.0), match, T_BASE_SENSOR)
-        with pytest.raises(BackendError, match='both at node 11'):
-            nodes.move(loop, match, match, T_BASE_SENSOR)
-        with pytest.raises(BackendError, match='not told its nodes'):
-            ForeignNodes(ForeignNodesConfig()).move(loop, query, match, T_BASE_SENSOR)
+        with pytest.raises(AdapterError, match=r'expected at most 2.0 s and 5.0 m'):
+            nodes.transfer(loop, other_odometry, match, T_BASE_SENSOR)
+        with pytest.raises(AdapterError, match='no odometry'):
+            nodes.transfer(loop, place(9, 30.0), match, T_BASE_SENSOR)
+        with pytest.raises(AdapterError, match='both nearest to node 11'):
+            nodes.transfer(loop, match, match, T_BASE_SENSOR)
+        with pytest.raises(AdapterError, match='no nodes received'):
+            NodeAssociation(NodeAssociationConfig()).transfer(loop, query, match, T_BASE_SENSOR)
 
 
 class TestRtabmap:
-    def test_a_link_between_its_nodes_with_our_information(self, installed):
+    def test_link_joins_rtabmap_nodes_with_our_information_matrix(self, installed):
         node = RecordingNode()
-        adapter = ADAPTERS['rtabmap'](node, RtabmapConfig())
+        adapter = ADAPTERS['rtabmap'].adapter(node, RtabmapConfig())
         T_base = [np.eye(4), pose_from_euler([20.0, 3.0, 0.0], [0.0, 0.0, 1.0])]
 
         def map_node(number, seconds):
@@ -330,7 +371,7 @@ class TestRtabmap:
             return SimpleNamespace(id=number, stamp=stamp, pose=pose_message(T_base[number - 1]))
 
         first, second = map_node(1, 0.0), map_node(2, 60.0)
-        node.answers = {
+        node.responses = {
             'rtabmap/add_link': None,
             'rtabmap/get_map_data': SimpleNamespace(data=SimpleNamespace(nodes=[first])),
         }
@@ -348,16 +389,16 @@ class TestRtabmap:
         np.testing.assert_allclose(matrix(link.transform), T_base[1], atol=1e-6)
         information = np.reshape(link.information, (6, 6))
         assert len(link.information) == 36
-        # The base sees a motion of the sensor through the mount; with none it is the inverse.
+        # The adjoint of the mounting pose has determinant 1.
         assert np.linalg.det(information) == pytest.approx(1 / np.linalg.det(covariance))
 
-    def test_without_the_service_a_loop_is_refused(self, installed):
-        adapter = ADAPTERS['rtabmap'](RecordingNode(), RtabmapConfig())
-        with pytest.raises(BackendError, match='rtabmap/add_link'):
-            adapter.publish(loop_between(1, 0), place(1, 60.0), place(0, 0.0), SAME)
+    def test_loop_is_dropped_while_the_service_is_unavailable(self, installed):
+        adapter = ADAPTERS['rtabmap'].adapter(RecordingNode(), RtabmapConfig())
+        with pytest.raises(AdapterError, match='rtabmap/add_link is not available'):
+            adapter.publish(loop_between(1, 0), place(1, 60.0), place(0, 0.0), IDENTITY)
 
 
-def test_the_ends_of_a_loop_may_be_seen_by_two_lidars(installed):
+def test_query_and_match_may_come_from_different_lidars(installed):
     T_base = [pose_from_euler([1.0, 2.0, 0.0], [0.0, 0.1, 1.0]),
               pose_from_euler([3.0, 0.5, 0.2], [0.1, 0.0, -2.0])]  # fmt: skip
     left = T_BASE_SENSOR
@@ -366,17 +407,17 @@ def test_the_ends_of_a_loop_may_be_seen_by_two_lidars(installed):
     query = place(8, 60.0, T_base[1] @ right)
     covariance = np.diag(np.arange(1.0, 7.0))
     loop = loop_between(8, 3, invert(match.T_odom_sensor) @ query.T_odom_sensor, covariance)
-    moved, seen = seen_by_one_sensor(loop, query, right, left)
-    np.testing.assert_allclose(seen.T_odom_sensor, T_base[1] @ left, atol=1e-9)
-    base = seen_from_base(moved, left)
+    moved, moved_query = move_query_to_match_sensor(loop, query, right, left)
+    np.testing.assert_allclose(moved_query.T_odom_sensor, T_base[1] @ left, atol=1e-9)
+    base = loop_between_base_poses(moved, left)
     np.testing.assert_allclose(base.T_match_query, invert(T_base[0]) @ T_base[1], atol=1e-9)
-    # What is uncertain is the sensor that saw the query.
+    # The covariance is that of the pose of the sensor that took the query.
     np.testing.assert_allclose(base.covariance, propagate(adjoint(right), covariance), atol=1e-9)
 
     node, dropped = RecordingNode(), []
     names, config = ['pose_graph_tools'], AdaptersConfig()
-    backends = Backends(node, names, config, lambda *reason: dropped.append(reason))
-    backends.publish(loop, query, match, right, left)
+    adapters = SlamAdapters(node, names, config, lambda *reason: dropped.append(reason))
+    adapters.publish(loop, query, match, right, left)
     (graph,) = node.sent['external_loop_closures']
     pose = pose_from_message(graph.edges[0].pose)
     np.testing.assert_allclose(pose, invert(T_base[0]) @ T_base[1], atol=1e-6)
@@ -384,13 +425,15 @@ def test_the_ends_of_a_loop_may_be_seen_by_two_lidars(installed):
 
 
 @pytest.mark.parametrize('reader', ['hydra', 'kimera'])
-def test_hydra_and_kimera_read_the_same_loop(installed, reader):
-    """Each reads its way: the base at the query seen from the base at the match comes out."""
+def test_hydra_and_kimera_decode_the_same_loop(installed, reader):
+    """Decoded by the rules of each, the edge is the base pose of the query in the match."""
     node = RecordingNode()
     T = pose_from_euler([2.0, -1.0, 0.1], [0.0, 0.0, 2.0])
     covariance = np.diag(np.arange(1.0, 7.0))
     query, match = place(8, 60.0), place(3, 0.0)
-    adapter = ADAPTERS['pose_graph_tools'](node, PoseGraphToolsConfig(reader=reader, robot=2))
+    adapter = ADAPTERS['pose_graph_tools'].adapter(
+        node, PoseGraphToolsConfig(reader=reader, robot=2)
+    )
     adapter.publish(loop_between(8, 3, T, covariance), query, match, T_BASE_SENSOR)
     (graph,) = node.sent['external_loop_closures']
     (edge,) = graph.edges
@@ -409,27 +452,27 @@ def test_hydra_and_kimera_read_the_same_loop(installed, reader):
 
 
 @pytest.mark.parametrize('name', ['lio_sam', 'pose_graph_tools'])
-def test_what_knows_this_run_only_gets_no_loop_to_another(installed, ros, name):
-    """LIO-SAM takes a time before its own for that of its first keyframe: a wrong loop."""
-    adapter = ADAPTERS[name](ros.node() if name == 'lio_sam' else RecordingNode(),
-                             getattr(AdaptersConfig(), name))  # fmt: skip
-    with pytest.raises(BackendError, match="session 'yesterday', expected 'robot'"):
+def test_loop_to_another_session_is_dropped(installed, ros, name):
+    """LIO-SAM maps an earlier stamp to its first keyframe: a wrong loop."""
+    node = ros.node() if name == 'lio_sam' else RecordingNode()
+    adapter = ADAPTERS[name].adapter(node, ADAPTERS[name].config())
+    with pytest.raises(AdapterError, match="session 'yesterday', expected 'robot'"):
         adapter.publish(
-            loop_between(5, 1), place(5, 60.0), place(1, 0.0, session='yesterday'), SAME
+            loop_between(5, 1), place(5, 60.0), place(1, 0.0, session='yesterday'), IDENTITY
         )
     adapter.close()
 
 
 @pytest.mark.parametrize('with_pose', [True, False])
-def test_swarm_slam_gets_the_pose_of_keyframe_1_in_keyframe_0(installed, with_pose):
+def test_swarm_slam_receives_the_pose_of_keyframe_1_in_keyframe_0(installed, with_pose):
     node = RecordingNode()
-    adapter = ADAPTERS['swarm_slam'](node, SwarmSlamConfig(with_pose=with_pose))
+    adapter = ADAPTERS['swarm_slam'].adapter(node, SwarmSlamConfig(with_pose=with_pose))
     poses = [np.eye(4), pose_from_euler([20.0, 3.0, 0.0], [0.0, 0.0, 1.0])]
     places = [place(30 + i, 60.0 * i, T) for i, T in enumerate(poses)]
     for i, (T, where) in enumerate(zip(poses, places, strict=True)):
         odometry = odometry_message(where.stamp_ns, 'odom', 'base', T)
         node.callbacks['cslam/keyframe_odom'](KeyframeOdom(i, odometry))
-    adapter.publish(loop_between(31, 30, poses[1]), places[1], places[0], SAME)
+    adapter.publish(loop_between(31, 30, poses[1]), places[1], places[0], IDENTITY)
     topic = 'cslam/intra_robot_loop_closure' if with_pose else 'cslam/local_keyframe_match'
     (message,) = node.sent[topic]
     assert (message.keyframe0_id, message.keyframe1_id) == (0, 1)
@@ -439,10 +482,10 @@ def test_swarm_slam_gets_the_pose_of_keyframe_1_in_keyframe_0(installed, with_po
 
 
 @pytest.mark.parametrize('name', ['rtabmap', 'swarm_slam'])
-def test_a_node_without_a_proper_pose_is_told_and_left_out(installed, name):
+def test_back_end_node_with_an_invalid_pose_is_reported_and_ignored(installed, name):
     node = RecordingNode()
-    adapter = ADAPTERS[name](node, ADAPTERS_CONFIG[name])
-    node.answers['rtabmap/add_link'] = None  # the service is there
+    adapter = ADAPTERS[name].adapter(node, ADAPTERS[name].config())
+    node.responses['rtabmap/add_link'] = None  # the service is available
     poses = [np.eye(4), pose_from_euler([20.0, 3.0, 0.0], [0.0, 0.0, 1.0])]
     places = [place(30 + i, 60.0 * i, T) for i, T in enumerate(poses)]
     for i, (T, where) in enumerate(zip(poses, places, strict=True)):
@@ -450,13 +493,13 @@ def test_a_node_without_a_proper_pose_is_told_and_left_out(installed, name):
         if i == 0:
             pose.orientation.x = float('nan')
         if name == 'rtabmap':
-            seen = SimpleNamespace(id=i, stamp=where.stamp_ns * 1e-9, pose=pose)
-            node.callbacks['rtabmap/mapData'](SimpleNamespace(nodes=[seen]))
+            map_node = SimpleNamespace(id=i, stamp=where.stamp_ns * 1e-9, pose=pose)
+            node.callbacks['rtabmap/mapData'](SimpleNamespace(nodes=[map_node]))
         else:
             message = odometry_message(where.stamp_ns, 'odom', 'base', T)
             message.pose.pose = pose
             node.callbacks['cslam/keyframe_odom'](KeyframeOdom(i, message))
     assert len(node.warnings) == 1
     assert re.search(f'{name}: (node|keyframe) 0: .*nan', node.warnings[0])
-    with pytest.raises(BackendError, match='keyframe'):
-        adapter.publish(loop_between(31, 30, poses[1]), places[1], places[0], SAME)
+    with pytest.raises(AdapterError, match='keyframe'):
+        adapter.publish(loop_between(31, 30, poses[1]), places[1], places[0], IDENTITY)

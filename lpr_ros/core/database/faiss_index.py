@@ -1,12 +1,12 @@
-"""The only file that knows FAISS: distances one by one, and a coarse index for many.
+"""The only module that uses FAISS: exact distances, and a coarse index for many descriptors.
 
-The coarse index names candidates, whose true distances its user then measures. It was chosen by
-measurement (training/benchmark.py database): a random projection keeps distances of descriptors
-of any kind within some percent, needs no training, and makes clustering, adding and searching as
-many times cheaper as it leaves out dimensions; the cells of an inverted file then skip most of
-the codes. Looking into few of many cells is what costs recall, at a million above all: hence a
-large share of few cells. A graph (HNSW) is as good to search but takes hours to fill after
-loading a large map.
+The coarse index returns candidates that the caller re-ranks by exact distance. The design was
+chosen by measurement (training/benchmark.py database). A random projection preserves distances
+within a few percent, needs no training, and reduces the cost of clustering, adding and searching
+in proportion to the dimensions it drops; the cells of an inverted file then skip most codes.
+Visiting few of many cells costs recall, above all at a million descriptors: hence a large fraction
+of few cells. A graph (HNSW) is as fast to search but takes hours to fill after loading a large
+map.
 """
 
 import math
@@ -22,21 +22,21 @@ CODES = {
 }
 TRAINING_ROWS_PER_CELL = 64
 KMEANS_ROUNDS = 4
-# Descriptors of places yet to come may lie outside the range of those trained on.
+# Future descriptors can lie outside the range of the training rows.
 RANGE_MARGIN = 0.25
-# Up to so many codes every cell is looked into: it takes two or three milliseconds.
-CHEAP_CODES = 100_000
+# Up to this many codes all cells are visited, which takes two to three milliseconds.
+EXHAUSTIVE_CODES = 100_000
 
 
 def code_bytes(dim: int, codes: str) -> int:
-    """Return what one descriptor costs in a coarse index: its code and its number."""
+    """Return the bytes of one descriptor in a coarse index: its code and id."""
     return min(dim, PROJECTED_DIM) * (1 if codes == '8bit' else 2) + 8
 
 
 def squared_distances(
     descriptor: NDArray[np.float32], rows: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Return the squared Euclidean distance of (D,) to each of (N, D), both contiguous."""
+    """Return the squared Euclidean distances of (D,) to (N, D) rows, both contiguous."""
     distances = np.empty(len(rows), dtype=np.float32)
     faiss.fvec_L2sqr_ny(
         faiss.swig_ptr(distances),
@@ -49,17 +49,17 @@ def squared_distances(
 
 
 def cells_for(count: int) -> int:
-    """Return how many cells suit this many descriptors: the square root."""
+    """Return the number of cells for this many descriptors: the square root."""
     return max(1, math.isqrt(count))
 
 
 def use_one_thread() -> None:
-    """Keep FAISS to one core in the calling thread, as a build in the background should."""
+    """Limit FAISS to one core in the calling thread."""
     faiss.omp_set_num_threads(1)
 
 
 class CoarseIndex:
-    """Cells of quantised, projected descriptors; numbers count up from 0 in order of adding."""
+    """An inverted file of quantized, projected descriptors with ids in order of adding."""
 
     def __init__(self, sample: NDArray[np.float32], cells: int, codes: str = '8bit'):
         dim = sample.shape[1]
@@ -81,10 +81,10 @@ class CoarseIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, numbers, centres and projection."""
+        """Bytes of codes, ids, centers and projection."""
         per_row = self._index.code_size + 8
-        centres = self._index.nlist * self._index.d * 4
-        return int(len(self) * per_row + centres + self._projection.nbytes)
+        centers = self._index.nlist * self._index.d * 4
+        return int(len(self) * per_row + centers + self._projection.nbytes)
 
     def add(self, rows: NDArray[np.float32]) -> None:
         """Add (N, D) descriptors."""
@@ -95,24 +95,24 @@ class CoarseIndex:
         descriptor: NDArray[np.float32],
         count: int,
         eligible: NDArray[np.bool_],
-        probe_share: float,
+        nprobe_fraction: float,
     ) -> NDArray[np.int64]:
-        """Return the numbers of up to `count` likely nearest among the eligible."""
+        """Return the ids of up to `count` likely nearest eligible descriptors."""
         allowed = np.packbits(eligible, bitorder='little')
         selector = faiss.IDSelectorBitmap(allowed)
-        share = min(1.0, max(probe_share, CHEAP_CODES / max(1, len(self))))
-        probes = max(1, math.ceil(share * self._index.nlist))
+        fraction = min(1.0, max(nprobe_fraction, EXHAUSTIVE_CODES / max(1, len(self))))
+        probes = max(1, math.ceil(fraction * self._index.nlist))
         parameters = faiss.SearchParametersIVF(sel=selector, nprobe=probes)
         _, ids = self._index.search(self._project(descriptor[None]), count, params=parameters)
-        found: NDArray[np.int64] = ids[0][ids[0] >= 0]  # FAISS pads with -1
-        return found
+        valid: NDArray[np.int64] = ids[0][ids[0] >= 0]  # FAISS pads with -1
+        return valid
 
     def _project(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.ascontiguousarray(rows @ self._projection, dtype=np.float32)
 
 
 def projection(dim: int, projected_dim: int) -> NDArray[np.float32]:
-    """Return (dim, projected_dim) orthonormal columns, the same in every run."""
+    """Return (dim, projected_dim) orthonormal columns, identical in every run."""
     if projected_dim == dim:
         return np.eye(dim, dtype=np.float32)
     normal = np.random.default_rng(0).normal(size=(dim, projected_dim))

@@ -1,10 +1,10 @@
-"""A map on disk: whole or not there, checked to the last byte, tied to its checkpoint.
+"""Map files: written atomically, fully validated on reading, tied to one checkpoint.
 
-    magic, version, size of the header | header, JSON | SHA-256 of all so far
-    batches of keyframes: descriptors, places, sizes and steps of clouds, points of clouds
-    SHA-256 of all before it
+    magic, version, header size | header, JSON | SHA-256 of everything so far
+    batches of keyframes: descriptors, records, cloud sizes and steps, cloud points
+    SHA-256 of everything before it
 
-Both sides work batch by batch, so memory does not grow with the map. All numbers are
+Reading and writing go batch by batch, so memory does not grow with the map. All numbers are
 little-endian. Nothing is unpickled.
 """
 
@@ -22,25 +22,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.cloud_store import BYTES_PER_POINT, LARGEST_CELL, PackedCloud
-from lpr_ros.core.errors import MapError, shown
-from lpr_ros.core.files import whole_file
-from lpr_ros.core.place_table import PLACE_ROW
+from lpr_ros.core.database.cloud_store import BYTES_PER_POINT, MAX_CELL, QuantizedCloud
+from lpr_ros.core.database.session_names import MAX_SESSIONS, check_session_name
+from lpr_ros.core.errors import LprError, MapError, short_repr
+from lpr_ros.core.files import atomic_file, open_regular
+from lpr_ros.core.geometry.se3 import is_rotation
+from lpr_ros.core.timing import MAX_STAMP_NS
 
 MAGIC = b'lpr_ros map\n'
 VERSION = 1
 PREFIX = struct.Struct('<12sIQ')  # magic, version, bytes of the header
 DIGEST_BYTES = hashlib.sha256().digest_size
-LARGEST_HEADER = 64 * 2**20
+MAX_HEADER_BYTES = 4 * 2**20  # MAX_SESSIONS of the longest names, escaped, fit
 BATCH_KEYFRAMES = 512
 CHUNK_BYTES = 2**20
-LARGEST_REACH_M = 1e30  # of a cloud: finite in float32, also squared and summed in float64
-CLOUD_ROW = np.dtype([('points', '<u4'), ('step_m', '<f8')])
+MAX_CLOUD_RADIUS_M = 1e30  # finite in float32, and in float64 when squared and summed
+KEYFRAME_RECORD = np.dtype(
+    [
+        ('session', '<i8'),  # index into Header.sessions
+        ('order', '<i8'),  # position in the session
+        ('stamp_ns', '<i8'),
+        ('traveled_m', '<f8'),
+        ('T_odom_sensor', '<f8', (4, 4)),  # NaN without odometry
+    ]
+)
+CLOUD_RECORD = np.dtype([('points', '<u4'), ('step_m', '<f8')])
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a map holds, from which the size of the file follows."""
+    """Contents of a map; determines the size of the file."""
 
     fingerprint: str  # of the checkpoint
     dim: int
@@ -51,54 +62,54 @@ class Header:
     @property
     def batch_bytes(self) -> int:
         """Bytes of all batches together."""
-        per_keyframe = 4 * self.dim + PLACE_ROW.itemsize + CLOUD_ROW.itemsize
+        per_keyframe = 4 * self.dim + KEYFRAME_RECORD.itemsize + CLOUD_RECORD.itemsize
         return self.keyframes * per_keyframe + self.points * BYTES_PER_POINT
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Consecutive keyframes as they are stored."""
+    """Consecutive keyframes as stored in the file."""
 
     descriptors: NDArray[np.float32]  # (N, D)
-    places: NDArray[np.void]  # (N,) of PLACE_ROW; sessions are numbers
-    clouds: list[PackedCloud]
+    keyframes: NDArray[np.void]  # (N,) of KEYFRAME_RECORD
+    clouds: list[QuantizedCloud]
 
 
 def write_map(path: Path, header: Header, batches: Iterator[Batch]) -> None:
-    """Write a map aside and rename it into place; MapError leaves the file that was there."""
+    """Write a map atomically; MapError leaves an existing file unchanged."""
     try:
-        with whole_file(path) as partial, partial.open('wb') as stream:
+        with atomic_file(path) as partial, partial.open('wb') as stream:
             digest = hashlib.sha256()
-            for data in _pieces(header, batches):
+            for data in _chunks(header, batches):
                 digest.update(data)
                 stream.write(data)
             stream.write(digest.digest())
     except OSError as error:
         raise MapError(
-            f'{path}: the map cannot be written: {error}; what was there before is untouched'
+            f'{path}: cannot write the map: {error}; an existing file is unchanged'
         ) from error
 
 
-def _pieces(header: Header, batches: Iterator[Batch]) -> Iterator[bytes]:
+def _chunks(header: Header, batches: Iterator[Batch]) -> Iterator[bytes]:
     text = json.dumps(asdict(header), sort_keys=True).encode()
     start = PREFIX.pack(MAGIC, VERSION, len(text)) + text
     yield start + hashlib.sha256(start).digest()
     for batch in batches:
         yield batch.descriptors.astype('<f4', copy=False).tobytes()
-        yield batch.places.tobytes()
+        yield batch.keyframes.tobytes()
         sizes = [(len(cloud.cells), cloud.step_m) for cloud in batch.clouds]
-        yield np.array(sizes, dtype=CLOUD_ROW).tobytes()
+        yield np.array(sizes, dtype=CLOUD_RECORD).tobytes()
         for cloud in batch.clouds:
             yield cloud.cells.astype('<i2', copy=False).tobytes()
 
 
 class MapReader:
-    """An open map file of this version and checkpoint, every byte of it checked."""
+    """An open map file of this version and checkpoint, with verified checksums."""
 
     def __init__(self, path: Path, fingerprint: str):
         self._path = path
         try:
-            self._stream: io.BufferedReader = path.open('rb')
+            self._stream: io.BufferedReader = open_regular(path)
         except OSError as error:
             raise MapError(f'{path}: cannot be read, expected a map file: {error}') from error
         try:
@@ -107,8 +118,8 @@ class MapReader:
             self._check_size_and_digest()
             if self.header.fingerprint != fingerprint:
                 raise self._error(
-                    f'made with checkpoint {self.header.fingerprint!r}, expected '
-                    f'{fingerprint!r}: descriptors of two checkpoints are not comparable'
+                    f'made with checkpoint {short_repr(self.header.fingerprint)}, expected '
+                    f'{fingerprint!r}: descriptors of different checkpoints are not comparable'
                 )
         except BaseException:
             self._stream.close()
@@ -131,35 +142,41 @@ class MapReader:
         for start in range(0, self.header.keyframes, BATCH_KEYFRAMES):
             count = min(BATCH_KEYFRAMES, self.header.keyframes - start)
             descriptors = self._array(np.dtype('<f4'), count * self.header.dim)
-            places = self._array(PLACE_ROW, count)
-            sizes = self._array(CLOUD_ROW, count)
-            self._check_values(start, descriptors, places, sizes)
+            keyframes = self._array(KEYFRAME_RECORD, count)
+            sizes = self._array(CLOUD_RECORD, count)
+            self._check_values(start, descriptors, keyframes, sizes)
             clouds = [
-                PackedCloud(float(row['step_m']), self._cells(int(row['points']))) for row in sizes
+                QuantizedCloud(float(row['step_m']), self._cells(int(row['points'])))
+                for row in sizes
             ]
-            yield Batch(descriptors.reshape(count, self.header.dim), places, clouds)
+            yield Batch(descriptors.reshape(count, self.header.dim), keyframes, clouds)
+        read = self._stream.tell() - self._batches_at
+        if read != self.header.batch_bytes:
+            raise self._error(f'{read} bytes of keyframes, expected {self.header.batch_bytes}')
 
     def _check_values(
         self,
         first: int,
         descriptors: NDArray[np.float32],
-        places: NDArray[np.void],
+        keyframes: NDArray[np.void],
         sizes: NDArray[np.void],
     ) -> None:
-        """Refuse what no database writes; a checksum proves only that nothing changed since."""
-        T, steps = places['T_odom_sensor'], sizes['step_m']
-        known = np.isfinite(T).all(axis=(1, 2))
-        right = {
-            'finite descriptors': np.isfinite(descriptors).reshape(len(places), -1).all(axis=1),
-            'known sessions': (places['session'] >= 0)
-            & (places['session'] < len(self.header.sessions)),
-            'a finite distance travelled': np.isfinite(places['travelled_m']),
-            'whole poses or none': known | np.isnan(T).all(axis=(1, 2)),
-            'clouds within reach': (steps >= 0.0) & (steps * LARGEST_CELL < LARGEST_REACH_M),
+        """Reject values that no database writes: a crafted file can have a valid checksum."""
+        T, steps, session = keyframes['T_odom_sensor'], sizes['step_m'], keyframes['session']
+        stamps, traveled_m = keyframes['stamp_ns'], keyframes['traveled_m']
+        has_pose = np.isfinite(T).all(axis=(1, 2)) & is_rotation(T[:, :3, :3])
+        checks = {
+            'finite descriptors': np.isfinite(descriptors).reshape(len(T), -1).all(axis=1),
+            'a session of the header': (session >= 0) & (session < len(self.header.sessions)),
+            'a stamp that ROS can represent': (stamps >= -MAX_STAMP_NS) & (stamps <= MAX_STAMP_NS),
+            'a finite traveled distance': np.isfinite(traveled_m) & (traveled_m >= 0.0),
+            'a pose with a valid rotation, or none': has_pose | np.isnan(T).all(axis=(1, 2)),
+            'a bounded cloud': (steps >= 0.0) & (steps * MAX_CELL < MAX_CLOUD_RADIUS_M),
         }
-        for what, holds in right.items():
-            if not holds.all():
-                raise self._error(f'keyframe {first + int(np.argmin(holds))}: expected {what}')
+        for expected, is_valid in checks.items():
+            if not is_valid.all():
+                bad = first + int(np.argmin(is_valid))
+                raise self._error(f'keyframe {bad}: expected {expected}')
 
     def _cells(self, count: int) -> NDArray[np.int16]:
         return self._array(np.dtype('<i2'), 3 * count).reshape(count, 3)
@@ -170,34 +187,36 @@ class MapReader:
     def _read(self, size: int) -> bytes:
         try:
             left = os.fstat(self._stream.fileno()).st_size - self._stream.tell()
-            data = self._stream.read(min(size, left))  # a damaged size may ask for anything
+            data = self._stream.read(min(size, left))  # sizes in a damaged file are arbitrary
         except OSError as error:
             raise self._error(f'cannot be read: {error}') from error
         if len(data) != size:
-            raise self._error(f'cut short: {len(data)} bytes left, expected {size}')
+            raise self._error(f'truncated: {len(data)} bytes left, expected {size}')
         return data
 
     def _read_header(self) -> Header:
         prefix = self._read(PREFIX.size)
         magic, version, size = PREFIX.unpack(prefix)
         if magic != MAGIC:
-            raise self._error(f'begins with {magic!r}, expected a map file, {MAGIC!r}')
+            raise self._error(f'starts with {magic!r}, expected a map file, {MAGIC!r}')
         if version != VERSION:
             raise self._error(f'version {version}, expected {VERSION}')
-        if size > LARGEST_HEADER:
-            raise self._error(f'damaged: header of {size} bytes, most is {LARGEST_HEADER}')
+        if size > MAX_HEADER_BYTES:
+            raise self._error(f'header of {size} bytes, expected at most {MAX_HEADER_BYTES}')
         text = self._read(size)
         self._check_digest(hashlib.sha256(prefix + text).digest(), self._read(DIGEST_BYTES))
         try:
             return _parse_header(json.loads(text))
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise self._error(f'header {text[:200]!r} is not that of a map: {error!r}') from error
+        except LprError as error:
+            raise self._error(f'invalid header: {error}') from error
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise self._error(f'invalid header {text[:200]!r}: {error!r}') from error
 
     def _check_size_and_digest(self) -> None:
         size = os.fstat(self._stream.fileno()).st_size
         expected = self._batches_at + self.header.batch_bytes + DIGEST_BYTES
         if size != expected:
-            raise self._error(f'cut short or damaged: {size} bytes, expected {expected}')
+            raise self._error(f'truncated or damaged: {size} bytes, expected {expected}')
         self._stream.seek(0)
         digest = hashlib.sha256()
         for start in range(0, expected - DIGEST_BYTES, CHUNK_BYTES):
@@ -213,14 +232,17 @@ class MapReader:
 
 
 def _parse_header(data: Mapping[str, Any]) -> Header:
-    header = Header(
-        fingerprint=str(data['fingerprint']),
-        dim=int(data['dim']),
-        keyframes=int(data['keyframes']),
-        sessions=tuple(str(name) for name in data['sessions']),
-        points=int(data['points']),
-    )
-    sizes = (header.dim, header.keyframes, header.points)
-    if header.dim < 1 or min(sizes) < 0:
-        raise ValueError(f'dim, keyframes and points are {shown(sizes)}')
-    return header
+    sizes = {key: data[key] for key in ('dim', 'keyframes', 'points')}
+    for key, value in sizes.items():
+        if type(value) is not int or value < (key == 'dim'):
+            raise MapError(f'{key} is {short_repr(value)}, expected a number of {key}')
+    fingerprint, sessions = data['fingerprint'], data['sessions']
+    if not (isinstance(fingerprint, str) and isinstance(sessions, list)):
+        raise MapError(f'fingerprint and sessions are {short_repr((fingerprint, sessions))}')
+    if len(sessions) > MAX_SESSIONS:
+        raise MapError(f'{len(sessions)} sessions, expected at most {MAX_SESSIONS}')
+    for name in sessions:
+        check_session_name(name)
+    if len(set(sessions)) != len(sessions):
+        raise MapError(f'{len(sessions)} sessions, expected unique names')
+    return Header(fingerprint=fingerprint, sessions=tuple(sessions), **sizes)

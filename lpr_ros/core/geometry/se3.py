@@ -1,26 +1,107 @@
-"""Small motions of poses, and their covariances.
+"""Rigid transforms as 4x4 matrices. T_a_b maps points from frame b to frame a."""
 
-A small motion is six numbers, x y z roll pitch yaw (m, rad), applied on the right:
-T_true = T @ exp(motion). It lives in the frame that T takes points from (in T_match_query: the
-query's), as in gtsam, small_gicp and g2o.
-"""
+import math
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
 
-from lpr_ros.core.geometry import invert
+from lpr_ros.core.errors import DatabaseError
+
+MAX_SKEW = 1e-3  # tolerates rotations printed with few digits
+
+# Reorders (x y z roll pitch yaw) to (roll pitch yaw x y z) and back: gtsam and small_gicp put the
+# rotation first.
+SWAP_POSITION_ROTATION = (3, 4, 5, 0, 1, 2)
 
 
-def motion_between(T: NDArray[np.float64], T_true: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the motion (..., 6) that takes T to T_true; exact in rotation, first order else."""
+def pose_from_quaternion(xyz: ArrayLike, xyzw: ArrayLike) -> NDArray[np.float64]:
+    """Build (..., 4, 4) poses from positions (..., 3) and quaternions (..., 4), x y z w."""
+    position = np.asarray(xyz, dtype=np.float64)
+    quaternion = np.asarray(xyzw, dtype=np.float64)
+    # Prescaled: the squared norm of a huge quaternion would overflow.
+    largest = np.abs(quaternion).max(axis=-1, keepdims=True, initial=0.0)
+    quaternion = quaternion / np.where(largest > 0.0, largest, 1.0)
+    T = np.zeros((*position.shape[:-1], 4, 4))
+    T[..., :3, :3] = (
+        Rotation.from_quat(quaternion.reshape(-1, 4))
+        .as_matrix()
+        .reshape(*position.shape[:-1], 3, 3)
+    )
+    T[..., :3, 3] = position
+    T[..., 3, 3] = 1.0
+    return T
+
+
+def pose_from_euler(xyz: ArrayLike, roll_pitch_yaw_rad: ArrayLike) -> NDArray[np.float64]:
+    """Build (..., 4, 4) poses; the rotation is Rz(yaw) Ry(pitch) Rx(roll)."""
+    angles = np.asarray(roll_pitch_yaw_rad, dtype=np.float64)
+    flat = Rotation.from_euler('xyz', angles.reshape(-1, 3)).as_quat()
+    return pose_from_quaternion(xyz, flat.reshape(*angles.shape[:-1], 4))
+
+
+def quaternion_from_pose(T: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rotations of (..., 4, 4) poses as quaternions (..., 4), x y z w, with w >= 0."""
+    flat = Rotation.from_matrix(T[..., :3, :3].reshape(-1, 3, 3)).as_quat()
+    flat = np.where(flat[:, 3:] < 0.0, -flat, flat)
+    quaternions: NDArray[np.float64] = flat.reshape(*T.shape[:-2], 4)
+    return quaternions
+
+
+def invert(T: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Invert rigid (..., 4, 4) transforms: T_b_a from T_a_b."""
+    R_transposed = np.swapaxes(T[..., :3, :3], -1, -2)
+    inverse = np.zeros_like(T)
+    inverse[..., :3, :3] = R_transposed
+    inverse[..., :3, 3] = -(R_transposed @ T[..., :3, 3:4])[..., 0]
+    inverse[..., 3, 3] = 1.0
+    return inverse
+
+
+def transform_points(
+    T_a_b: NDArray[np.float64], points_b: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Transform (N, 3) points from frame b to frame a in single precision."""
+    moved: NDArray[np.float32] = points_b @ T_a_b[:3, :3].T.astype(np.float32)
+    moved += T_a_b[:3, 3].astype(np.float32)
+    return moved
+
+
+def rotation_angle_rad(T: NDArray[np.float64]) -> float:
+    """Return the rotation angle of T in [0, pi]."""
+    return float(Rotation.from_matrix(T[:3, :3]).magnitude())
+
+
+def checked_pose(T_odom_sensor: ArrayLike) -> NDArray[np.float64]:
+    """Return a pose as (4, 4) float64; DatabaseError if it is not a rigid transform."""
+    T = np.array(T_odom_sensor, dtype=np.float64)
+    if T.shape != (4, 4) or not np.isfinite(T).all():
+        raise DatabaseError(f'pose {T.tolist()}: expected a 4 x 4 matrix of finite numbers')
+    if not is_rotation(T[:3, :3]):
+        raise DatabaseError(f'pose {T.tolist()}: expected a rotation matrix')
+    return T
+
+
+def is_rotation(R: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which of (..., 3, 3) matrices are orthonormal and right-handed."""
+    with np.errstate(over='ignore', invalid='ignore'):  # NaN and huge values compare as False
+        skew = np.abs(R @ np.swapaxes(R, -1, -2) - np.eye(3)).max(axis=(-2, -1))
+        is_valid: NDArray[np.bool_] = (skew <= MAX_SKEW) & (np.linalg.det(R) > 0.0)
+    return is_valid
+
+
+def local_error(T: NDArray[np.float64], T_true: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the tangent error (..., 6), position then rotation vector, of T in its own frame.
+
+    Exact in rotation, first order in position.
+    """
     step = invert(T) @ T_true
     turn = Rotation.from_matrix(step[..., :3, :3].reshape(-1, 3, 3)).as_rotvec()
     return np.concatenate([step[..., :3, 3], turn.reshape(*step.shape[:-2], 3)], axis=-1)
 
 
 def adjoint(T_a_b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the (..., 6, 6) matrices that take motions of frame b to motions of frame a."""
+    """Return the (..., 6, 6) adjoints that map tangent vectors of frame b to frame a."""
     R = T_a_b[..., :3, :3]
     matrix = np.zeros((*T_a_b.shape[:-2], 6, 6))
     matrix[..., :3, :3] = matrix[..., 3:, 3:] = R
@@ -28,9 +109,7 @@ def adjoint(T_a_b: NDArray[np.float64]) -> NDArray[np.float64]:
     return matrix
 
 
-def propagate(
-    matrix: NDArray[np.float64], covariance: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def propagate(matrix: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return A C A' for (..., 6, 6) arrays, exactly symmetric."""
     moved = matrix @ covariance @ np.swapaxes(matrix, -1, -2)
     symmetric: NDArray[np.float64] = 0.5 * (moved + np.swapaxes(moved, -1, -2))
@@ -40,9 +119,9 @@ def propagate(
 def covariance_in_parent(
     T_a_b: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Express the covariance of T_a_b along the axes of a, as ROS messages have it.
+    """Rotate the covariance of T_a_b from the axes of b to those of a, as in ROS messages.
 
-    There, position errors are along the axes of a and rotations about them, through b's origin.
+    Rotation errors are about the axes of a, through the origin of b.
     """
     turn = np.zeros((6, 6))
     turn[:3, :3] = turn[3:, 3:] = T_a_b[:3, :3]
@@ -50,9 +129,15 @@ def covariance_in_parent(
 
 
 def _cross(v: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (..., 3, 3) matrices M with M @ w = v x w."""
+    """Return the (..., 3, 3) cross-product matrices: M @ w = v x w."""
     matrix = np.zeros((*v.shape[:-1], 3, 3))
     matrix[..., 0, 1], matrix[..., 0, 2] = -v[..., 2], v[..., 1]
     matrix[..., 1, 0], matrix[..., 1, 2] = v[..., 2], -v[..., 0]
     matrix[..., 2, 0], matrix[..., 2, 1] = -v[..., 1], v[..., 0]
     return matrix
+
+
+def yaw_matrix(angle_rad: float) -> NDArray[np.float32]:
+    """Return the (3, 3) rotation about z."""
+    c, s = math.cos(angle_rad), math.sin(angle_rad)
+    return np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Rigid transforms as 4x4 matrices, and poses in time. T_a_b takes points of b to a."""
+"""Timed poses: interpolation, alignment and absolute trajectory error."""
 
 from dataclasses import dataclass
 
@@ -7,73 +7,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation, Slerp
 
 
-def pose_from_quaternion(xyz: ArrayLike, xyzw: ArrayLike) -> NDArray[np.float64]:
-    """Build (..., 4, 4) poses from positions (..., 3) and quaternions (..., 4), x y z w."""
-    position = np.asarray(xyz, dtype=np.float64)
-    quaternion = np.asarray(xyzw, dtype=np.float64)
-    # Its length does not matter, and the square of a huge one would not be finite.
-    largest = np.abs(quaternion).max(axis=-1, keepdims=True, initial=0.0)
-    quaternion = quaternion / np.where(largest > 0.0, largest, 1.0)
-    T = np.zeros((*position.shape[:-1], 4, 4))
-    T[..., :3, :3] = (
-        Rotation.from_quat(quaternion.reshape(-1, 4))
-        .as_matrix()
-        .reshape(*position.shape[:-1], 3, 3)
-    )
-    T[..., :3, 3] = position
-    T[..., 3, 3] = 1.0
-    return T
-
-
-def pose_from_euler(xyz: ArrayLike, roll_pitch_yaw_rad: ArrayLike) -> NDArray[np.float64]:
-    """Build (..., 4, 4) poses; the rotation is Rz(yaw) Ry(pitch) Rx(roll)."""
-    angles = np.asarray(roll_pitch_yaw_rad, dtype=np.float64)
-    flat = Rotation.from_euler('xyz', angles.reshape(-1, 3)).as_quat()
-    return pose_from_quaternion(xyz, flat.reshape(*angles.shape[:-1], 4))
-
-
-def quaternion_from_pose(T: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rotations of (..., 4, 4) poses as quaternions (..., 4), x y z w, with w >= 0."""
-    flat = Rotation.from_matrix(T[..., :3, :3].reshape(-1, 3, 3)).as_quat()
-    flat = np.where(flat[:, 3:] < 0.0, -flat, flat)
-    quaternions: NDArray[np.float64] = flat.reshape(*T.shape[:-2], 4)
-    return quaternions
-
-
-def invert(T: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Invert rigid (..., 4, 4) transforms: T_b_a from T_a_b."""
-    R_transposed = np.swapaxes(T[..., :3, :3], -1, -2)
-    inverse = np.zeros_like(T)
-    inverse[..., :3, :3] = R_transposed
-    inverse[..., :3, 3] = -(R_transposed @ T[..., :3, 3:4])[..., 0]
-    inverse[..., 3, 3] = 1.0
-    return inverse
-
-
-def transform_points(
-    T_a_b: NDArray[np.float64], points_b: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Take (N, 3) points from frame b to frame a, in single precision."""
-    moved: NDArray[np.float32] = points_b @ T_a_b[:3, :3].T.astype(np.float32)
-    moved += T_a_b[:3, 3].astype(np.float32)
-    return moved
-
-
-def rotation_angle_rad(T: NDArray[np.float64]) -> float:
-    """Return by how much the rotation of T turns, in [0, pi]."""
-    return float(Rotation.from_matrix(T[:3, :3]).magnitude())
-
-
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Poses of one moving frame in time, in ascending order of stamps."""
+    """Poses of one moving frame, sorted by stamp."""
 
     stamps_ns: NDArray[np.int64]  # (N,), strictly ascending
     T: NDArray[np.float64]  # (N, 4, 4)
 
     @classmethod
     def from_unordered(cls, stamps_ns: ArrayLike, T: ArrayLike) -> 'Trajectory':
-        """Sort by stamp; of several poses with one stamp the first is kept."""
+        """Sort by stamp and keep the first of several poses with the same stamp."""
         stamps, first = np.unique(np.asarray(stamps_ns, dtype=np.int64), return_index=True)
         return cls(stamps, np.asarray(T, dtype=np.float64).reshape(-1, 4, 4)[first])
 
@@ -81,10 +24,10 @@ class Trajectory:
         return len(self.stamps_ns)
 
     def at(self, stamp_ns: int, max_gap_ns: int | None = None) -> NDArray[np.float64] | None:
-        """Interpolate the pose at a time: linear in position, along the arc in rotation.
+        """Interpolate the pose at a stamp: linear in position, slerp in rotation.
 
-        None before the first and after the last pose (nothing is extrapolated), and between two
-        poses further apart than max_gap_ns.
+        Return None outside the trajectory (no extrapolation) and within gaps longer than
+        max_gap_ns.
         """
         after = int(np.searchsorted(self.stamps_ns, stamp_ns))
         if after < len(self) and self.stamps_ns[after] == stamp_ns:
@@ -97,11 +40,10 @@ class Trajectory:
             return None
         return interpolate(self.T[after - 1], self.T[after], (stamp_ns - start) / (end - start))
 
-
     def sample(
         self, stamps_ns: NDArray[np.int64], max_gap_ns: int | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Do the same at many times at once: (M, 4, 4), and (M,) whether `at` has a pose."""
+        """Interpolate at many stamps: poses (M, 4, 4) and a mask (M,) of where `at` has a pose."""
         first, last = self.stamps_ns[0], self.stamps_ns[-1]
         covered: NDArray[np.bool_] = (stamps_ns >= first) & (stamps_ns <= last)
         if max_gap_ns is not None:
@@ -109,7 +51,7 @@ class Trajectory:
             after = np.searchsorted(self.stamps_ns, stamps_ns, side='left')
             ends = np.clip([before, after], 0, len(self) - 1)
             covered &= np.diff(self.stamps_ns[ends], axis=0)[0] <= max_gap_ns
-        # Relative nanoseconds are exact in a float for a hundred days.
+        # Relative to the first stamp: float64 holds a hundred days of nanoseconds exactly.
         known = (self.stamps_ns - first).astype(np.float64)
         wanted = (np.clip(stamps_ns, first, last) - first).astype(np.float64)
         T = np.tile(np.eye(4), (len(stamps_ns), 1, 1))
@@ -123,11 +65,46 @@ class Trajectory:
 
 
 def interpolate(
-    T_a_start: NDArray[np.float64], T_a_end: NDArray[np.float64], share: float
+    T_a_start: NDArray[np.float64], T_a_end: NDArray[np.float64], fraction: float
 ) -> NDArray[np.float64]:
-    """Return the pose at `share` of the way (0: start, 1: end)."""
+    """Interpolate between two poses; fraction 0 is the start, 1 the end."""
     both = Rotation.from_matrix(np.stack([T_a_start[:3, :3], T_a_end[:3, :3]]))
     T = np.eye(4)
-    T[:3, :3] = Slerp([0.0, 1.0], both)(share).as_matrix()
-    T[:3, 3] = (1.0 - share) * T_a_start[:3, 3] + share * T_a_end[:3, 3]
+    T[:3, :3] = Slerp([0.0, 1.0], both)(fraction).as_matrix()
+    T[:3, 3] = (1.0 - fraction) * T_a_start[:3, 3] + fraction * T_a_end[:3, 3]
     return T
+
+
+def align(
+    positions: NDArray[np.float64], true_positions: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return T_true_estimate (4, 4), the least-squares alignment of (N, 3) positions (Kabsch).
+
+    No scale is fitted: LiDAR odometry observes scale, so a wrong scale is an error.
+    """
+    center, true_center = positions.mean(axis=0), true_positions.mean(axis=0)
+    spread = (positions - center).T @ (true_positions - true_center)
+    u, _, vt = np.linalg.svd(spread)
+    is_reflection = np.linalg.det(vt.T @ u.T) < 0.0
+    R = vt.T @ np.diag([1.0, 1.0, -1.0 if is_reflection else 1.0]) @ u.T
+    T = np.eye(4)
+    T[:3, :3] = R
+    T[:3, 3] = true_center - R @ center
+    return T
+
+
+def position_errors_m(
+    positions: NDArray[np.float64], true_positions: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the position errors (N,) after rigid alignment."""
+    if len(positions) == 0:
+        return np.zeros(0)
+    T = align(positions, true_positions)
+    moved = positions @ T[:3, :3].T + T[:3, 3]
+    errors: NDArray[np.float64] = np.linalg.norm(moved - true_positions, axis=1)
+    return errors
+
+
+def root_mean_square(errors: NDArray[np.float64]) -> float:
+    """Return the RMS, NaN without values."""
+    return float(np.sqrt(np.mean(np.square(errors)))) if len(errors) else float('nan')

@@ -1,8 +1,8 @@
-"""sensor_msgs/PointCloud2 as NumPy arrays, without ROS: one view, no loop over points.
+"""sensor_msgs/PointCloud2 to and from NumPy arrays, without ROS and without per-point loops.
 
-A message is anything with the attributes of PointCloud2: a ROS 2 message, one read from a bag of
-either ROS version, or a stand-in. `is_dense` is not believed: points with a NaN or an infinite
-coordinate are removed, by one mask for every field.
+A message is any object with the attributes of PointCloud2: a ROS 2 message or one decoded from a
+ROS 1 or ROS 2 bag. `is_dense` is ignored because drivers set it wrongly: points with a non-finite
+coordinate are always removed, with one mask for all fields.
 """
 
 from dataclasses import dataclass
@@ -11,60 +11,56 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import CloudError
+from lpr_ros.core.geometry.points import finite_rows
+from lpr_ros.core.timing import stamp_ns
 
 # sensor_msgs/PointField datatype -> NumPy kind and size; the byte order comes from the message.
 FIELD_TYPES = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}
 FIELD_CODES = {name: code for code, name in FIELD_TYPES.items()}
-
-# Beyond these the header is damaged: fifty times the largest spinning sensor, and a kilobyte for
-# each of its dozen fields.
+# Plausibility limits: fifty times the largest spinning sensor, a kilobyte for each of 12 fields.
 MAX_POINTS = 20_000_000
 MAX_POINT_STEP = 12 * 1024
-
-# What drivers call the same thing: Velodyne, Ouster, Hesai / Robosense, Livox.
+# Field names of Velodyne, Ouster, Hesai / Robosense and Livox drivers.
 INTENSITY_NAMES = ('intensity', 'reflectivity', 'i', 'intensities')
 RING_NAMES = ('ring', 'line', 'channel', 'laser_id')
 TIME_NAMES = ('time', 't', 'timestamp', 'time_stamp', 'offset_time')
-EPOCH_S = 1e8  # a float time beyond this is absolute, not relative to the header
+EPOCH_S = 1e8  # larger float times are absolute, not relative to the header stamp
+PACKED_TYPE = np.dtype(
+    {
+        'names': ['x', 'y', 'z', 'intensity', 'ring', 'time'],
+        'formats': ['<f4', '<f4', '<f4', '<f4', '<u2', '<f4'],
+        'offsets': [0, 4, 8, 16, 20, 24],  # PCL aligns xyz to 16 bytes
+        'itemsize': 32,
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """The points of one message, in its frame; the arrays have one length."""
+    """The points of one message in its frame; all arrays have the same length."""
 
-    points: NDArray[np.float32]  # (N, 3), metres, finite, N >= 1
+    points: NDArray[np.float32]  # (N, 3), meters, finite, N >= 1
     intensity: NDArray[np.float32] | None = None
     ring: NDArray[np.uint16] | None = None
     time_s: NDArray[np.float32] | None = None  # seconds after the header stamp
 
 
 @dataclass(frozen=True)
-class PackedCloud:
-    """The layout and bytes of a PointCloud2 with one row: what `pack_cloud` makes."""
+class PointCloud2Layout:
+    """Fields and data of an unorganized (height 1) PointCloud2, made by `pack_cloud`."""
 
-    fields: tuple[tuple[str, int, int], ...]  # name, offset, datatype; every count is 1
+    fields: tuple[tuple[str, int, int], ...]  # name, offset, datatype; count is 1
     point_step: int
     width: int
     data: bytes
 
 
-PACKED_TYPE = np.dtype(
-    {
-        'names': ['x', 'y', 'z', 'intensity', 'ring', 'time'],
-        'formats': ['<f4', '<f4', '<f4', '<f4', '<u2', '<f4'],
-        'offsets': [0, 4, 8, 16, 20, 24],  # the padding of common drivers: PCL aligns to 16
-        'itemsize': 32,
-    }
-)
-
-
 def read_cloud(message: Any) -> Cloud:
-    """Read the finite points of a PointCloud2 and, where there are, intensity, ring and time."""
+    """Return the finite points of a PointCloud2, with intensity, ring and time if present."""
     view = structured_view(message)
     points = _xyz(view)
-    keep = np.isfinite(points[:, 0]) & np.isfinite(points[:, 1]) & np.isfinite(points[:, 2])
+    keep: Any = finite_rows(points)
     if not keep.any():
         raise CloudError(f'expected a finite point, got none among {len(points)}')
     if keep.all():
@@ -78,17 +74,15 @@ def read_cloud(message: Any) -> Cloud:
 
 
 def structured_view(message: Any) -> NDArray[Any]:
-    """Return the points as a structured array (N,), a view of the message where rows allow it."""
+    """Return the points as a structured array (N,), a view of the data if rows are contiguous."""
     height, width, point_step = int(message.height), int(message.width), int(message.point_step)
     order = '>' if message.is_bigendian else '<'
     if not 0 < point_step <= MAX_POINT_STEP:
         raise CloudError(f'expected a point_step of 1 to {MAX_POINT_STEP}, got {point_step}')
     dtype = _point_type(message.fields, point_step, order)
     if height < 1 or width < 1 or height * width > MAX_POINTS:
-        raise CloudError(
-            f'expected 1 to {MAX_POINTS} points, got height {height} x width {width}'
-        )
-    # With one row the row step says nothing, and some drivers leave it 0.
+        raise CloudError(f'expected 1 to {MAX_POINTS} points, got height {height} x width {width}')
+    # Irrelevant with a single row, and some drivers leave it 0.
     row_step = int(message.row_step) if height > 1 else width * point_step
     if row_step < width * point_step:
         raise CloudError(
@@ -112,10 +106,10 @@ def pack_cloud(
     intensity: NDArray[np.float32] | None = None,
     ring: NDArray[np.uint16] | None = None,
     time_s: NDArray[np.float32] | None = None,
-) -> PackedCloud:
-    """Lay points out as drivers do: x y z intensity ring time, little endian, 32 bytes each.
+) -> PointCloud2Layout:
+    """Pack points as common drivers do: x y z intensity ring time, little endian, 32 bytes.
 
-    A field that is not given is left out; the others stay where they are.
+    Fields that are None are omitted; the offsets of the others do not change.
     """
     packed = np.zeros(len(points), dtype=PACKED_TYPE)
     columns = {
@@ -132,11 +126,11 @@ def pack_cloud(
             packed[name] = values
             kind, offset = PACKED_TYPE.fields[name][:2]
             fields.append((name, offset, FIELD_CODES[kind.str[1:]]))
-    return PackedCloud(tuple(fields), PACKED_TYPE.itemsize, len(points), packed.tobytes())
+    return PointCloud2Layout(tuple(fields), PACKED_TYPE.itemsize, len(points), packed.tobytes())
 
 
 def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:
-    """Describe one point; xyz becomes one sub-array where the three lie side by side."""
+    """Return the dtype of one point; adjacent x, y and z become one sub-array `xyz`."""
     known: dict[str, tuple[str, int]] = {}
     for field in fields:
         if int(field.datatype) not in FIELD_TYPES:
@@ -154,7 +148,7 @@ def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:
     for name in 'xyz':
         if known[name][0][1:] not in ('f4', 'f8'):
             raise CloudError(f'field {name!r}: expected float32 or float64, got {known[name][0]}')
-    known.pop('xyz', None)  # a driver's own, which the sub-array of that name would meet
+    known.pop('xyz', None)  # a driver's own field would clash with the sub-array
     kind, start = known['x']
     size = np.dtype(kind).itemsize
     if [known[n] for n in 'yz'] == [(kind, start + size), (kind, start + 2 * size)]:
@@ -172,7 +166,7 @@ def _point_type(fields: Any, point_step: int, order: str) -> np.dtype[Any]:
 
 
 def _xyz(view: NDArray[Any]) -> NDArray[np.float32]:
-    """Gather the coordinates; a float64 beyond float32 becomes infinite, so it is masked."""
+    """Return (N, 3) float32 coordinates; float64 values beyond float32 become infinite."""
     with np.errstate(over='ignore', invalid='ignore'):
         if 'xyz' in (view.dtype.names or ()):
             return np.asarray(view['xyz'], dtype=np.float32, order='C')
@@ -191,7 +185,7 @@ def _optional(view: NDArray[Any], names: tuple[str, ...], dtype: Any, keep: Any)
 
 
 def _time_s(view: NDArray[Any], message: Any, keep: Any) -> NDArray[np.float32] | None:
-    """Return seconds after the stamp: integers are nanoseconds, floats seconds."""
+    """Return seconds after the header stamp; integer fields are in ns, float fields in s."""
     name = next((n for n in TIME_NAMES if n in (view.dtype.names or ())), None)
     if name is None:
         return None
@@ -201,11 +195,3 @@ def _time_s(view: NDArray[Any], message: Any, keep: Any) -> NDArray[np.float32] 
     elif raw[0] > EPOCH_S:
         raw = raw.astype(np.float64) - stamp_ns(message.header) * 1e-9
     return np.ascontiguousarray(raw, dtype=np.float32)
-
-
-def stamp_ns(header: Any) -> int:
-    """Return the stamp of a std_msgs/Header, of ROS 2 or ROS 1, in integer nanoseconds."""
-    stamp = header.stamp
-    seconds = stamp.sec if hasattr(stamp, 'sec') else stamp.secs
-    part = stamp.nanosec if hasattr(stamp, 'nanosec') else stamp.nsecs
-    return int(seconds) * NS_PER_S + int(part)

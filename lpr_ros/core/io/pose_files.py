@@ -1,4 +1,4 @@
-"""Pose files: TUM (stamp x y z qx qy qz qw) and KITTI (the first three rows of each matrix)."""
+"""Pose files: TUM (stamp x y z qx qy qz qw) and KITTI (3x4 matrices, row-major)."""
 
 from collections.abc import Iterable
 from decimal import Decimal
@@ -7,40 +7,60 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.clock import NS_PER_S
-from lpr_ros.core.errors import DatasetError, shown
-from lpr_ros.core.files import read_text, whole_file
-from lpr_ros.core.geometry import Trajectory, pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.errors import DatasetError, short_repr
+from lpr_ros.core.files import atomic_file, read_text
+from lpr_ros.core.geometry.se3 import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.geometry.trajectory import Trajectory
+from lpr_ros.core.timing import NS_PER_S
 
-LATEST_NS = 2**63
+END_NS = 2**63  # of int64 stamps
+
+
+def is_kitti_file(path: Path) -> bool:
+    """Return whether a pose file is KITTI (12 numbers per line), not TUM (8)."""
+    lines = read_text(Path(path), 'a TUM or KITTI pose file').splitlines()
+    first = next((line for line in lines if line and line[0] != '#'), '')
+    return len(first.replace(',', ' ').split()) == 12
+
+
+def read_pose_file(path: Path, stamps_ns: NDArray[np.int64]) -> Trajectory:
+    """Read a TUM file, or a KITTI file with one pose per scan."""
+    if not is_kitti_file(path):
+        return read_tum(path)
+    T = read_kitti_poses(path)
+    if len(T) != len(stamps_ns):
+        raise DatasetError(
+            f'{path}: expected one pose for each of the {len(stamps_ns)} clouds, got {len(T)}'
+        )
+    return Trajectory.from_unordered(stamps_ns, T)
 
 
 def exact_ns(text: str, unit_ns: int) -> int:
-    """Turn a decimal time of the given unit into integer nanoseconds, not through a float."""
+    """Convert a decimal time of the given unit to integer nanoseconds without a float."""
     try:
         nanoseconds = Decimal(text) * unit_ns
-        is_within = abs(nanoseconds) < LATEST_NS
+        in_range = abs(nanoseconds) < END_NS
     except (ArithmeticError, ValueError) as error:  # InvalidOperation among them
-        raise DatasetError(f'expected a time, got {shown(text)}') from error
-    if not is_within:
-        raise DatasetError(f'expected a time within 292 years of 1970, got {shown(text)}')
+        raise DatasetError(f'expected a time, got {short_repr(text)}') from error
+    if not in_range:
+        raise DatasetError(f'expected a time within 292 years of 1970, got {short_repr(text)}')
     return int(nanoseconds.to_integral_value())
 
 
 def ns_from_seconds(text: str) -> int:
-    """Turn decimal seconds into integer nanoseconds."""
+    """Convert decimal seconds to integer nanoseconds."""
     return exact_ns(text, NS_PER_S)
 
 
 def seconds_from_ns(stamp_ns: int) -> str:
-    """Write integer nanoseconds as decimal seconds, the inverse of `ns_from_seconds`."""
+    """Format integer nanoseconds as decimal seconds; the inverse of `ns_from_seconds`."""
     sign = '-' if stamp_ns < 0 else ''
     whole, part = divmod(abs(stamp_ns), NS_PER_S)
     return f'{sign}{whole}.{part:09d}'
 
 
 def read_tum(path: Path) -> Trajectory:
-    """Read a TUM trajectory; the stamps are seconds, comment lines start with #."""
+    """Read a TUM trajectory; stamps are in seconds, # starts a comment."""
     stamps: list[int] = []
     values: list[list[float]] = []
     for line, words in _rows(path):
@@ -55,7 +75,9 @@ def read_tum(path: Path) -> Trajectory:
             raise DatasetError(f'{path}, line {line}: {error}') from error
         values.append(_numbers(path, line, words[1:]))
         if np.linalg.norm(values[-1][3:]) < 1e-6:
-            raise DatasetError(f'{path}, line {line}: the quaternion is zero: {words[4:]}')
+            raise DatasetError(
+                f'{path}, line {line}: expected a unit quaternion, got zero: {words[4:]}'
+            )
     if not stamps:
         raise DatasetError(f'{path}: expected lines "stamp x y z qx qy qz qw", found none')
     table = np.array(values)
@@ -63,9 +85,9 @@ def read_tum(path: Path) -> Trajectory:
 
 
 def write_tum(path: Path, trajectory: Trajectory) -> None:
-    """Write a TUM trajectory that `read_tum` reads back."""
+    """Write a TUM trajectory."""
     quaternions = quaternion_from_pose(trajectory.T)
-    with whole_file(path) as partial, partial.open('w', encoding='utf-8') as stream:
+    with atomic_file(path) as partial, partial.open('w', encoding='utf-8') as stream:
         stream.write('# stamp_s x y z qx qy qz qw\n')
         for stamp, T, q in zip(trajectory.stamps_ns, trajectory.T, quaternions, strict=True):
             numbers = ' '.join(f'{v:.12g}' for v in (*T[:3, 3], *q))
@@ -86,8 +108,8 @@ def read_kitti_poses(path: Path) -> NDArray[np.float64]:
 
 
 def write_kitti_poses(path: Path, poses: Iterable[NDArray[np.float64]]) -> None:
-    """Write poses one per line, as `read_kitti_poses` reads them."""
-    with whole_file(path) as partial, partial.open('w', encoding='utf-8') as stream:
+    """Write poses as KITTI lines of 12 numbers."""
+    with atomic_file(path) as partial, partial.open('w', encoding='utf-8') as stream:
         for T in poses:
             stream.write(kitti_pose_line(T))
 
@@ -98,7 +120,7 @@ def kitti_pose_line(T: NDArray[np.float64]) -> str:
 
 
 def _rows(path: Path) -> Iterable[tuple[int, list[str]]]:
-    """Yield (line number, words) of every line that holds data."""
+    """Yield (line number, words) of every line with data."""
     for number, line in enumerate(read_text(path, 'a text file of poses').splitlines(), start=1):
         words = line.split('#', 1)[0].replace(',', ' ').split()
         if words:

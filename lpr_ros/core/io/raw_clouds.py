@@ -7,14 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.files import open_regular
 
 
 def read_raw(
     path: Path, dtype: str, columns: int, *, rows: int | None = None
 ) -> NDArray[np.floating[Any]]:
-    """Read (N, columns) floats; a file of another size is damaged and is refused."""
+    """Read (N, columns) floats; DatasetError if the file size does not fit."""
     try:
-        data = path.read_bytes()
+        with open_regular(path) as stream:
+            data = stream.read()
     except OSError as error:
         raise DatasetError(f'{path}: cannot be read: {error.strerror}') from error
     row_bytes = np.dtype(dtype).itemsize * columns
@@ -31,16 +33,6 @@ def read_raw(
     return np.frombuffer(data, dtype=dtype).reshape(-1, columns)
 
 
-def finite_xyz(path: Path, table: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Return the first three columns as float32 without the rows that are not finite."""
-    with np.errstate(over='ignore'):
-        points = np.ascontiguousarray(table[:, :3], dtype=np.float32)
-    keep = np.isfinite(points[:, 0]) & np.isfinite(points[:, 1]) & np.isfinite(points[:, 2])
-    if not keep.any():
-        raise DatasetError(f'{path}: expected a finite point, got none among {len(points)}')
-    return points if keep.all() else points[keep]
-
-
 def write_raw(path: Path, table: NDArray[np.floating[Any]], dtype: str) -> None:
-    """Write rows of floats that `read_raw` reads back, into a folder not yet in its place."""
+    """Write rows of floats; not atomic, for files in a folder that is renamed when complete."""
     path.write_bytes(np.ascontiguousarray(table, dtype=dtype).tobytes())

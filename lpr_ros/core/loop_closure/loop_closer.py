@@ -1,70 +1,84 @@
-"""The second half of the pipeline: candidates to loop closures that agree with each other."""
+"""Verifies the candidates of a keyframe and publishes the loop closures that are consistent."""
 
 from dataclasses import dataclass, field
 
-from lpr_ros.core.pairwise import PairwiseConfig, PairwiseConsistency
-from lpr_ros.core.recogniser import Sighting
-from lpr_ros.core.records import Keyframe, LoopClosure
-from lpr_ros.core.stopwatch import Stopwatch
-from lpr_ros.core.support import Candidate
-from lpr_ros.core.verification import VerificationConfig, make_verifier
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
+from lpr_ros.core.loop_closure.pairwise_consistency import PairwiseConfig, PairwiseConsistency
+from lpr_ros.core.loop_closure.verification import (
+    InProcessVerifier,
+    VerificationConfig,
+    Verifier,
+)
+from lpr_ros.core.timing import Stopwatch
+from lpr_ros.core.types import Candidate, Keyframe, KeyframeQuery, LoopClosure, VerificationResult
 
-GUESS_WAY_M = 60.0  # odometry since a trusted loop that still tells where to begin refining
+# Odometry distance up to which a predicted relative pose is a useful initial guess.
+MAX_GUESS_DISTANCE_M = 60.0
 
 
-@dataclass(frozen=True, eq=False)
-class Verdict:
-    """What became of the candidates of one keyframe."""
+@dataclass(frozen=True)
+class LoopClosureConfig:
+    """The settings of the loop closer."""
 
-    query_id: int
-    verified: LoopClosure | None = None  # accepted by geometry
-    trusted: tuple[LoopClosure, ...] = ()  # may be published now; earlier ones may be among them
-    rejected: tuple[Candidate, ...] = ()  # by geometry
-    seconds: dict[str, float] = field(default_factory=dict)  # by stage
+    verification: VerificationConfig = field(default_factory=VerificationConfig)
+    pairwise: PairwiseConfig = field(default_factory=PairwiseConfig)
+    odometry_noise: OdometryNoiseConfig = field(default_factory=OdometryNoiseConfig)
+    max_candidates: int = 2
 
 
 class LoopCloser:
-    """Verifies candidates and checks the loops against each other. For one thread."""
+    """Verifies candidates and checks the resulting loop closures for consistency.
 
-    def __init__(self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int):
-        self._pairwise = PairwiseConsistency(pairwise)
-        self.configure(verification, pairwise, verified)
+    Accepted loop closures are kept here. Only the verifier may run in another process, so a
+    verifier that crashes loses none of them.
+    """
 
-    def configure(
-        self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int
-    ) -> None:
-        """Take new settings; what was found so far stays."""
-        self._verifier = make_verifier(verification)
-        self._farthest_m = verification.farthest_m
-        self._pairwise.config = pairwise
-        self._most_verified = verified
+    def __init__(self, config: LoopClosureConfig, verifier: Verifier | None = None):
+        self._verifier = verifier or InProcessVerifier(config.verification)
+        self._pairwise = PairwiseConsistency(config.pairwise, config.odometry_noise)
+        self._config = config
 
-    def close(self, sighting: Sighting) -> Verdict:
-        """Verify the candidates that odometry allows, best first, until one is accepted."""
+    def configure(self, config: LoopClosureConfig) -> None:
+        """Use new settings from the next keyframe on; accepted loops are kept. Thread-safe."""
+        self._config = config
+
+    def verify_candidates(self, keyframe_query: KeyframeQuery) -> VerificationResult:
+        """Verify the candidates that odometry allows, best first, until one is accepted.
+
+        Not thread-safe. Raises VerificationError if the verifier fails; the remaining candidates
+        are skipped.
+        """
         watch = Stopwatch()
-        pairwise = self._pairwise.config
-        query = sighting.keyframe
+        config = self._config
+        self._verifier.configure(config.verification)
+        self._pairwise.configure(config.pairwise, config.odometry_noise)
+        query = keyframe_query.keyframe
         rejected: list[Candidate] = []
         verified: LoopClosure | None = None
         trusted: list[LoopClosure] = []
-        for candidate, place in zip(sighting.candidates, sighting.places, strict=True):
-            if len(rejected) == self._most_verified:
+        for candidate, place in zip(keyframe_query.candidates, keyframe_query.places, strict=True):
+            if len(rejected) == config.max_candidates:
                 break
-            known = self._pairwise.predict(query, place)
-            if known is not None and not known.is_within(self._farthest_m, pairwise):
+            predicted = self._pairwise.predict(query, place)
+            radius_m = config.verification.max_loop_distance_m
+            if predicted is not None and not self._pairwise.allows(predicted, radius_m):
                 continue
-            guess = None if known is None or known.way_m > GUESS_WAY_M else known.T_match_query
-            verified = self._verifier.verify(query, place, candidate.match, guess)
+            T_guess = None
+            if predicted is not None and predicted.traveled_m <= MAX_GUESS_DISTANCE_M:
+                T_guess = predicted.T_match_query
+            verified = self._verifier.verify(query, place, candidate.match, T_guess)
             watch.lap('verify')
             if verified is not None:
                 trusted = self._trust(verified, query, place)
                 watch.lap('agree')
                 break
             rejected.append(candidate)
-        return Verdict(query.id, verified, tuple(trusted), tuple(rejected), watch.seconds)
+        return VerificationResult(
+            query.id, verified, tuple(trusted), tuple(rejected), watch.seconds
+        )
 
     def _trust(self, loop: LoopClosure, query: Keyframe, match: Keyframe) -> list[LoopClosure]:
-        """Return the loops that may be published now that this one is known."""
+        """Return the loop closures that can be published given this one."""
         if query.T_odom_sensor is None or match.T_odom_sensor is None:
-            return [loop]  # nothing to check it against
+            return [loop]  # consistency cannot be checked without odometry
         return self._pairwise.add(loop, query, match)

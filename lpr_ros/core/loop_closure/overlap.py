@@ -1,9 +1,9 @@
-"""Whether two registered clouds show one place: what overlaps, and what one sees through.
+"""Agreement of two registered clouds: overlap and free-space violation.
 
-Both are shares of the voxels that stand upright. Ground overlaps with ground anywhere, and is left
-out. A cloud sees through a point when it measured something well behind it in that direction: a
-wall cannot be there. This tells apart what overlap alone does not: a house that has a gap where
-the other has none.
+Both are fractions of the upright points only: ground overlaps with ground anywhere. Free space is
+violated where one cloud has a point but the other measured something well behind it in the same
+direction. This separates places that overlap alone does not, such as a row of houses with a gap
+from one without.
 """
 
 from dataclasses import dataclass
@@ -12,75 +12,76 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from lpr_ros.core.geometry import invert, transform_points
-from lpr_ros.core.registration import Prepared
+from lpr_ros.core.geometry.se3 import invert, transform_points
+from lpr_ros.core.loop_closure.registration import PreparedCloud
 
-BIN_RAD = np.radians(2.0)  # of a direction: coarser than the gap between two beams of most sensors
+BIN_RAD = np.radians(2.0)  # coarser than the beam spacing of most sensors
 BINS = (180, 90)  # azimuth, elevation
-MARGIN_M = 1.0  # by how much a measurement must lie behind a point,
-MARGIN_SHARE = 0.05  # and by how much more of its range: surfaces at a flat angle fill a bin
+MARGIN_M = 1.0  # minimum range difference of a free-space violation
+MARGIN_FRACTION = 0.05  # plus this fraction of the range: oblique surfaces span a whole bin
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """How well two clouds agree after registration; all are shares in [0, 1]."""
+class CloudOverlap:
+    """Agreement of two clouds after registration; all values are in [0, 1]."""
 
-    overlap_source: float  # of the source, explained by the target
-    overlap_target: float  # of the target, explained by the source
-    seen_through: float  # of what one shows, the other saw through; the worse of both ways
+    overlap_source: float  # fraction of the source near a target point
+    overlap_target: float  # fraction of the target near a source point
+    free_space_violation: float  # the larger of both directions
 
     @property
-    def overlap(self) -> float:
-        """The smaller of the two directions."""
+    def minimum(self) -> float:
+        """The smaller of the two overlaps."""
         return min(self.overlap_source, self.overlap_target)
 
 
-def measure_agreement(
-    target: Prepared, source: Prepared, T_target_source: NDArray[np.float64], near_m: float
-) -> Agreement:
-    """Compare two clouds after registration; a point is explained by another within near_m."""
+def measure_overlap(
+    target: PreparedCloud,
+    source: PreparedCloud,
+    T_target_source: NDArray[np.float64],
+    inlier_distance_m: float,
+) -> CloudOverlap:
+    """Compare two clouds after registration; points within the inlier distance overlap."""
     source_in_target = transform_points(T_target_source, source.upright)
     target_in_source = transform_points(invert(T_target_source), target.upright)
-    overlap_source, through_target = _compare(target, source_in_target, near_m)
-    overlap_target, through_source = _compare(source, target_in_source, near_m)
-    return Agreement(overlap_source, overlap_target, max(through_target, through_source))
+    overlap_source, violation_target = _compare(target, source_in_target, inlier_distance_m)
+    overlap_target, violation_source = _compare(source, target_in_source, inlier_distance_m)
+    return CloudOverlap(overlap_source, overlap_target, max(violation_target, violation_source))
 
 
 def _compare(
-    reference: Prepared, points: NDArray[np.float32], near_m: float
+    reference: PreparedCloud, points: NDArray[np.float32], inlier_distance_m: float
 ) -> tuple[float, float]:
-    """Return the shares of points that the reference explains, and that it saw through."""
+    """Return the overlap of points with the reference, and their violation of its free space."""
     if len(reference.upright) == 0 or len(points) == 0:
         return 0.0, 0.0
-    distance, _ = cKDTree(reference.upright).query(points, distance_upper_bound=near_m)
-    explained = np.isfinite(distance)
-    # Leaves are both: beams pass between them. Only what is not explained speaks against.
-    contradicted = _seen_through(reference.points, points) & ~explained
-    against = contradicted.sum() / max(1, (contradicted | explained).sum())
-    return float(explained.mean()), float(against)
+    distance, _ = cKDTree(reference.upright).query(points, distance_upper_bound=inlier_distance_m)
+    inlier = np.isfinite(distance)
+    # Beams pass between leaves: a point that overlaps does not count as a violation.
+    violating = _in_free_space(reference.points, points) & ~inlier
+    violation = violating.sum() / max(1, (violating | inlier).sum())
+    return float(inlier.mean()), float(violation)
 
 
-def _seen_through(
-    scan: NDArray[np.float32], points: NDArray[np.float32]
-) -> NDArray[np.bool_]:
-    """Mark the points in front of everything that the scan measured in their direction."""
-    nearest_m = np.full(BINS, np.inf, np.float32)  # infinite: nothing measured, nothing claimed
+def _in_free_space(scan: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Mark the points that are well in front of everything the scan measured in their bin."""
+    nearest_m = np.full(BINS, np.inf, np.float32)  # infinite: no measurement
     bins, range_m = _directions(scan)
     np.minimum.at(nearest_m, bins, range_m)
     bins, range_m = _directions(points)
-    behind_m = nearest_m[bins]
-    through: NDArray[np.bool_] = range_m < (1.0 - MARGIN_SHARE) * behind_m - MARGIN_M
-    through &= np.isfinite(behind_m)
-    return through
+    measured_m = nearest_m[bins]
+    free: NDArray[np.bool_] = range_m < (1.0 - MARGIN_FRACTION) * measured_m - MARGIN_M
+    free &= np.isfinite(measured_m)
+    return free
 
 
 def _directions(
     points: NDArray[np.float32],
 ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]:
-    """Return the bin of azimuth and elevation that each point is seen in, and its range."""
-    flat = np.hypot(points[:, 0], points[:, 1])
+    """Return the azimuth and elevation bin of each point, and its range."""
+    horizontal = np.hypot(points[:, 0], points[:, 1])
     azimuth = np.arctan2(points[:, 1], points[:, 0])
-    elevation = np.arctan2(points[:, 2], flat)
+    elevation = np.arctan2(points[:, 2], horizontal)
     columns = np.floor((azimuth + np.pi) / BIN_RAD).astype(np.int64) % BINS[0]
     rows = np.floor((elevation + np.pi / 2) / BIN_RAD).astype(np.int64).clip(0, BINS[1] - 1)
-    return (columns, rows), np.hypot(flat, points[:, 2])
+    return (columns, rows), np.hypot(horizontal, points[:, 2])

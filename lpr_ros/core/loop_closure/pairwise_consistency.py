@@ -1,227 +1,236 @@
-"""Pairwise consistency: loop closures that contradict the others are not trusted.
+"""Pairwise consistency (PCM): trust only loop closures that agree with each other and odometry.
 
-Two loops and the odometry between their ends make a cycle. Gone round once, one should be back:
-off by no more than the covariances of the loops and the drift of odometry allow. Trusted is the
-largest set of loops found in which every two are consistent. A loop within one session makes such
-a cycle with odometry alone: in a row of equal houses, nothing else tells a wrong one.
+Two loop closures and the odometry between their ends form a cycle. Composed around the cycle, the
+poses should give the identity within the covariances of the loop closures and the odometry drift.
+The trusted loop closures are the largest clique found in which every pair is consistent. A loop
+closure within one session also forms a cycle with odometry alone; in a row of identical houses,
+nothing else exposes a wrong one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.geometry import invert
-from lpr_ros.core.odometry_noise import OdometryNoiseConfig, drift_covariance
-from lpr_ros.core.records import Keyframe, LoopClosure
-from lpr_ros.core.tangent import adjoint, motion_between, propagate
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig, drift_covariance
+from lpr_ros.core.geometry.se3 import adjoint, invert, local_error, propagate
+from lpr_ros.core.types import Keyframe, LoopClosure
 
 
 @dataclass(frozen=True)
 class PairwiseConfig(Config):
-    """When loops are consistent, and how many must be."""
+    """When loop closures are consistent, and how many must be."""
 
     chi2: float = option(
-        22.5, 'squared error of a cycle, in sigmas, of 6 numbers; 22.5 keeps 99.9 %', low=0.0
+        22.5,
+        'Maximum squared Mahalanobis distance of a consistent cycle, 6 degrees of freedom; '
+        '22.5 keeps 99.9 % of correct loop closures',
+        low=0.0,
     )
-    fewest_agreeing: int = option(1, 'other loops that must agree before one is trusted', low=0)
-    window: int = option(500, 'most loops compared with, the newest', low=1)
-    odometry: OdometryNoiseConfig = field(default_factory=OdometryNoiseConfig)
+    min_consistent_loops: int = option(
+        1, 'Number of other consistent loop closures required before one is published', low=0
+    )
+    window: int = option(
+        500,
+        'Maximum number of recent loop closures per pair of sessions to check consistency with',
+        low=1,
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedLoop:
-    """A loop and where odometry has its two ends."""
+class LoopWithOdometry:
+    """A loop closure and the odometry of its two keyframes."""
 
     loop: LoopClosure
     T_query: NDArray[np.float64]
     T_match: NDArray[np.float64]
-    travelled_query_m: float
-    travelled_match_m: float
+    traveled_query_m: float
+    traveled_match_m: float
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Where a keyframe is as seen from another, by odometry and at most one trusted loop."""
+    """Relative pose of two keyframes from odometry and at most one trusted loop closure."""
 
     T_match_query: NDArray[np.float64]  # (4, 4)
-    way_m: float  # of odometry that it rests on, with all its drift
-
-    def is_within(self, radius_m: float, config: PairwiseConfig) -> bool:
-        """Say whether the two may be this near to each other."""
-        variance = drift_covariance(self.way_m, config.odometry)[0, 0]
-        allowed_m = radius_m + float(np.sqrt(config.chi2 * variance))
-        return float(np.linalg.norm(self.T_match_query[:3, 3])) <= allowed_m
-
-
-class _Group:
-    """Loops between one pair of sessions, and which of them are consistent."""
-
-    def __init__(self) -> None:
-        self.entries: list[PlacedLoop] = []
-        self.agree: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
-        self.trusted: tuple[int, ...] = ()
-
-    def append(
-        self, entry: PlacedLoop, agrees: NDArray[np.bool_], window: int
-    ) -> list[PlacedLoop]:
-        """Take a loop that agrees with these of the loops so far; find the largest set anew.
-
-        Return the loops forgotten for it.
-        """
-        count = len(self.entries)
-        grown = np.zeros((count + 1, count + 1), dtype=bool)
-        grown[:count, :count] = self.agree
-        grown[count, :count] = grown[:count, count] = agrees
-        self.entries.append(entry)
-        self.agree = grown
-        # The largest set either stays or has the new loop in it.
-        if agrees[list(self.trusted)].all():
-            found = (*self.trusted, count)
-        else:
-            found = _grow(self.agree, count)
-        if len(found) > len(self.trusted):
-            self.trusted = found
-        excess = max(0, len(self.entries) - window)
-        forgotten, self.entries = self.entries[:excess], self.entries[excess:]
-        self.agree = self.agree[excess:, excess:]
-        self.trusted = tuple(i - excess for i in self.trusted if i >= excess)
-        return forgotten
+    traveled_m: float  # odometry distance that it accumulates drift over
 
 
 class PairwiseConsistency:
-    """Takes loops one by one and says which may be trusted now."""
+    """Receives loop closures one by one and returns the ones that can be trusted."""
 
-    def __init__(self, config: PairwiseConfig | None = None):
-        self.config = config or PairwiseConfig()  # may be replaced at any time
+    def __init__(
+        self, config: PairwiseConfig | None = None, noise: OdometryNoiseConfig | None = None
+    ):
+        self.configure(config or PairwiseConfig(), noise or OdometryNoiseConfig())
         self._groups: dict[tuple[str, str], _Group] = {}
         self._reported: set[tuple[int, int]] = set()
 
-    @property
-    def trusted(self) -> list[LoopClosure]:
-        """Loops of the largest consistent sets, of all sessions, in order of arrival."""
-        return [
-            group.entries[i].loop
-            for group in self._groups.values()
-            if len(group.trusted) > self.config.fewest_agreeing
-            for i in sorted(group.trusted)
-        ]
-
-    def add(self, loop: LoopClosure, query: Keyframe, match: Keyframe) -> list[LoopClosure]:
-        """Take the next loop; return loops trusted now that were not returned before.
-
-        A loop whose keyframes have no odometry cannot be checked, and is never trusted.
-        """
-        entry = place(loop, query, match)
-        if entry is None:
-            return []
-        if query.session == match.session and not agrees_with_odometry(entry, self.config):
-            return []
-        group = self._groups.setdefault((query.session, match.session), _Group())
-        forgotten = group.append(
-            entry, self._agreeing(entry, group.entries), self.config.window
-        )
-        self._reported -= {_ends(x.loop) for x in forgotten}
-        if len(group.trusted) <= self.config.fewest_agreeing:
-            return []
-        loops = [group.entries[i].loop for i in sorted(group.trusted)]
-        fresh = [x for x in loops if _ends(x) not in self._reported]
-        self._reported.update(map(_ends, fresh))
-        return fresh
+    def configure(self, config: PairwiseConfig, noise: OdometryNoiseConfig) -> None:
+        """Use new settings from the next loop closure on; past ones are kept."""
+        self.config, self._noise = config, noise
 
     def predict(self, query: Keyframe, match: Keyframe) -> Prediction | None:
-        """Say where the query is as seen from the match, by the shortest way known, or None."""
+        """Predict the relative pose over the least odometry; None if nothing connects the two."""
         T_query, T_match = query.T_odom_sensor, match.T_odom_sensor
         if T_query is None or T_match is None:
             return None
-        best: Prediction | None = None
+        direct: Prediction | None = None
         if query.session == match.session:
-            way_m = abs(query.travelled_m - match.travelled_m)
-            best = Prediction(invert(T_match) @ T_query, way_m)
+            traveled_m = abs(query.traveled_m - match.traveled_m)
+            direct = Prediction(invert(T_match) @ T_query, traveled_m)
         group = self._groups.get((query.session, match.session))
-        if group is None or len(group.trusted) <= self.config.fewest_agreeing:
-            return best
-        known = [group.entries[i] for i in group.trusted]
-        ways_m = [
-            abs(query.travelled_m - k.travelled_query_m)
-            + abs(match.travelled_m - k.travelled_match_m)
-            for k in known
+        if group is None or not self._is_trusted(group):
+            return direct
+        trusted = [group.entries[i] for i in group.clique]
+        distances_m = [
+            abs(query.traveled_m - t.traveled_query_m) + abs(match.traveled_m - t.traveled_match_m)
+            for t in trusted
         ]
-        nearest = int(np.argmin(ways_m))
-        if best is not None and best.way_m <= ways_m[nearest]:
-            return best
-        through = known[nearest]
+        nearest = int(np.argmin(distances_m))
+        if direct is not None and direct.traveled_m <= distances_m[nearest]:
+            return direct
+        via = trusted[nearest]
         T_match_query = (
-            invert(T_match) @ through.T_match @ through.loop.T_match_query
-            @ invert(through.T_query) @ T_query
+            invert(T_match) @ via.T_match @ via.loop.T_match_query @ invert(via.T_query) @ T_query
         )
-        return Prediction(T_match_query, ways_m[nearest])
+        return Prediction(T_match_query, distances_m[nearest])
 
-    def _agreeing(self, entry: PlacedLoop, others: list[PlacedLoop]) -> NDArray[np.bool_]:
+    def allows(self, prediction: Prediction, radius_m: float) -> bool:
+        """Return whether two keyframes can be within radius_m of each other, given drift."""
+        variance = drift_covariance(prediction.traveled_m, self._noise)[0, 0]
+        allowed_m = radius_m + float(np.sqrt(self.config.chi2 * variance))
+        return float(np.linalg.norm(prediction.T_match_query[:3, 3])) <= allowed_m
+
+    def add(self, loop: LoopClosure, query: Keyframe, match: Keyframe) -> list[LoopClosure]:
+        """Add a loop closure; return those that are newly trusted, each once.
+
+        Without odometry a loop closure cannot be checked and is never trusted.
+        """
+        entry = with_odometry(loop, query, match)
+        if entry is None:
+            return []
+        if query.session == match.session and not is_consistent_with_odometry(
+            entry, self._noise, self.config.chi2
+        ):
+            return []
+        group = self._groups.setdefault((query.session, match.session), _Group())
+        dropped = group.append(entry, self._consistent(entry, group.entries), self.config.window)
+        self._reported -= {_key(x.loop) for x in dropped}
+        if not self._is_trusted(group):
+            return []
+        loops = [group.entries[i].loop for i in sorted(group.clique)]
+        fresh = [x for x in loops if _key(x) not in self._reported]
+        self._reported.update(map(_key, fresh))
+        return fresh
+
+    def _is_trusted(self, group: '_Group') -> bool:
+        return len(group.clique) > self.config.min_consistent_loops
+
+    def _consistent(
+        self, entry: LoopWithOdometry, others: list[LoopWithOdometry]
+    ) -> NDArray[np.bool_]:
         if not others:
             return np.zeros(0, dtype=bool)
-        return cycle_errors(entry, others, self.config.odometry) <= self.config.chi2
+        return cycle_errors(entry, others, self._noise) <= self.config.chi2
+
+
+class _Group:
+    """Loop closures between one pair of sessions, and the largest clique found among them."""
+
+    def __init__(self) -> None:
+        self.entries: list[LoopWithOdometry] = []
+        self.consistent: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
+        self.clique: tuple[int, ...] = ()
+
+    def append(
+        self, entry: LoopWithOdometry, consistent: NDArray[np.bool_], window: int
+    ) -> list[LoopWithOdometry]:
+        """Add an entry, given which of the others it is consistent with; update the clique.
+
+        Return the entries that no longer fit into the window.
+        """
+        count = len(self.entries)
+        grown = np.zeros((count + 1, count + 1), dtype=bool)
+        grown[:count, :count] = self.consistent
+        grown[count, :count] = grown[:count, count] = consistent
+        self.entries.append(entry)
+        self.consistent = grown
+        # A clique larger than the present one must contain the new entry.
+        if consistent[list(self.clique)].all():
+            candidate = (*self.clique, count)
+        else:
+            candidate = _grow_clique(self.consistent, count)
+        if len(candidate) > len(self.clique):
+            self.clique = candidate
+        excess = max(0, len(self.entries) - window)
+        dropped, self.entries = self.entries[:excess], self.entries[excess:]
+        self.consistent = self.consistent[excess:, excess:]
+        self.clique = tuple(i - excess for i in self.clique if i >= excess)
+        return dropped
+
+
+def with_odometry(loop: LoopClosure, query: Keyframe, match: Keyframe) -> LoopWithOdometry | None:
+    """Attach the odometry of both keyframes; None if either has none."""
+    T_query, T_match = query.T_odom_sensor, match.T_odom_sensor
+    if T_query is None or T_match is None or not np.isfinite([T_query, T_match]).all():
+        return None
+    return LoopWithOdometry(loop, T_query, T_match, query.traveled_m, match.traveled_m)
+
+
+def is_consistent_with_odometry(
+    entry: LoopWithOdometry, noise: OdometryNoiseConfig, chi2: float
+) -> bool:
+    """Return whether odometry drift explains the error of a loop closure within a session."""
+    T_match_query = invert(entry.T_match) @ entry.T_query
+    error = local_error(T_match_query, entry.loop.T_match_query)
+    traveled_m = abs(entry.traveled_query_m - entry.traveled_match_m)
+    covariance = drift_covariance(traveled_m, noise) + entry.loop.covariance
+    return bool(error @ np.linalg.solve(covariance, error) <= chi2)
 
 
 def cycle_errors(
-    entry: PlacedLoop, others: list[PlacedLoop], noise: OdometryNoiseConfig
+    entry: LoopWithOdometry, others: list[LoopWithOdometry], noise: OdometryNoiseConfig
 ) -> NDArray[np.float64]:
-    """Squared error, in sigmas, of the cycle that a loop makes with each of the others, (N,).
+    """Return the squared Mahalanobis distance of the cycle with each other loop closure, (N,).
 
-    The cycle: from the loop's match to its query, along odometry to the other's query, back
-    through the other loop to its match, along odometry to where it began.
+    The cycle: from the match to the query of this loop closure, along odometry to the other
+    query, through the other loop closure to its match, and along odometry back to the start.
     """
     T_query1_query2 = invert(entry.T_query) @ np.stack([o.T_query for o in others])
     T_match2_match1 = invert(np.stack([o.T_match for o in others])) @ entry.T_match
     T_query2_match2 = invert(np.stack([o.loop.T_match_query for o in others]))
     T_query2_match1 = T_query2_match2 @ T_match2_match1
     T_query1_match1 = T_query1_query2 @ T_query2_match1
-    motion = motion_between(entry.loop.T_match_query @ T_query1_match1, np.eye(4))
-    way_query = np.array([abs(o.travelled_query_m - entry.travelled_query_m) for o in others])
-    way_match = np.array([abs(o.travelled_match_m - entry.travelled_match_m) for o in others])
-    second = np.stack([o.loop.covariance for o in others]) + drift_covariance(way_query, noise)
+    error = local_error(entry.loop.T_match_query @ T_query1_match1, np.eye(4))
+    queries_m = np.array([abs(o.traveled_query_m - entry.traveled_query_m) for o in others])
+    matches_m = np.array([abs(o.traveled_match_m - entry.traveled_match_m) for o in others])
+    second = np.stack([o.loop.covariance for o in others]) + drift_covariance(queries_m, noise)
     covariance = (
         propagate(adjoint(invert(T_query1_match1)), entry.loop.covariance)
         + propagate(adjoint(invert(T_query2_match1)), second)
-        + drift_covariance(way_match, noise)
+        + drift_covariance(matches_m, noise)
     )
-    weighted = np.linalg.solve(covariance, motion[..., None])[..., 0]
-    errors: NDArray[np.float64] = np.einsum('ni,ni->n', motion, weighted)
-    return errors
+    weighted = np.linalg.solve(covariance, error[..., None])[..., 0]
+    squared: NDArray[np.float64] = np.einsum('ni,ni->n', error, weighted)
+    return squared
 
 
-def agrees_with_odometry(entry: PlacedLoop, config: PairwiseConfig) -> bool:
-    """Say whether a loop within a session is where odometry, with its drift, allows it to be."""
-    T_match_query = invert(entry.T_match) @ entry.T_query
-    motion = motion_between(T_match_query, entry.loop.T_match_query)
-    way_m = abs(entry.travelled_query_m - entry.travelled_match_m)
-    covariance = drift_covariance(way_m, config.odometry) + entry.loop.covariance
-    return bool(motion @ np.linalg.solve(covariance, motion) <= config.chi2)
-
-
-def place(loop: LoopClosure, query: Keyframe, match: Keyframe) -> PlacedLoop | None:
-    """Put a loop where odometry has its ends; None where there is no odometry."""
-    T_query, T_match = query.T_odom_sensor, match.T_odom_sensor
-    if T_query is None or T_match is None or not np.isfinite([T_query, T_match]).all():
-        return None
-    return PlacedLoop(loop, T_query, T_match, query.travelled_m, match.travelled_m)
-
-
-def _ends(loop: LoopClosure) -> tuple[int, int]:
-    return loop.query_id, loop.match_id
-
-
-def _grow(agree: NDArray[np.bool_], start: int) -> tuple[int, ...]:
-    """Grow a set in which all agree, from one member, always by whom most of the rest like."""
+def _grow_clique(consistent: NDArray[np.bool_], start: int) -> tuple[int, ...]:
+    """Grow a clique from one member greedily, by the candidate with the most remaining edges."""
     members = [start]
-    rest = np.flatnonzero(agree[start])
-    popularity = agree[np.ix_(rest, rest)].sum(axis=1)
+    rest = np.flatnonzero(consistent[start])
+    degree = consistent[np.ix_(rest, rest)].sum(axis=1)
     while len(rest):
-        newest_best = len(rest) - 1 - int(np.argmax(popularity[::-1]))
+        newest_best = len(rest) - 1 - int(np.argmax(degree[::-1]))
         members.append(int(rest[newest_best]))
-        stays = agree[rest[newest_best], rest]
-        # Counted down, not anew: with hundreds of loops that took a tenth of a second.
-        popularity = popularity[stays] - agree[np.ix_(rest[stays], rest[~stays])].sum(axis=1)
+        stays = consistent[rest[newest_best], rest]
+        # Degrees are updated, not recomputed, which takes 0.1 s with hundreds of loop closures.
+        degree = degree[stays] - consistent[np.ix_(rest[stays], rest[~stays])].sum(axis=1)
         rest = rest[stays]
     return tuple(members)
+
+
+def _key(loop: LoopClosure) -> tuple[int, int]:
+    return loop.query_id, loop.match_id

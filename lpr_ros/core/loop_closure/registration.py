@@ -1,100 +1,116 @@
-"""Registration of two clouds: globally without a guess (kiss-matcher), then finely (small_gicp).
+"""Preparation of clouds and local registration; the only file that imports small_gicp.
 
-Target and source are those of small_gicp: T_target_source takes points of the source to the
-target. In a loop closure the match is the target and the query the source.
+Target and source follow small_gicp: T_target_source maps source points into the target frame. In
+a loop closure the match is the target and the query is the source.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-import kiss_matcher
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 import small_gicp
 
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import CloudError
-from lpr_ros.core.keyframes import thin
+from lpr_ros.core.geometry.points import points_in_range, voxel_downsample
+from lpr_ros.core.geometry.se3 import SWAP_POSITION_ROTATION
 
-FARTHEST_M = 1e4  # no LiDAR sees farther; beyond, voxel numbers would overflow inside small_gicp
-NEIGHBOURS = 20  # from which the surface at a point is estimated: 10 lie on one ring of 16 beams
+NEIGHBORS = 20  # per surface estimate; with 10, all lie on one ring of a 16-beam sensor
 THICKNESS_SAMPLES = 500
-NORMAL_RADIUS_VOXELS = 3.0  # kiss-matcher's default: surfaces are estimated within this,
-FEWEST_NEIGHBOURS = 4  # from at least so many other points;
-FEWEST_FEATURES = 50  # where hardly any point has them, kiss-matcher 1.0.2 ends the process
-SIX_FROM_THREE_THREE = (3, 4, 5, 0, 1, 2)  # small_gicp puts rotation first, we put position first
 
 
 @dataclass(frozen=True)
 class RegistrationConfig(Config):
-    """How clouds are thinned and registered; measured by benchmarks/registration.py."""
+    """Downsampling and registration of clouds; defaults tuned with `benchmark.py registration`."""
 
-    voxel_m: float = option(0.5, 'one point is kept per voxel', unit='m', low=0.05, high=5.0)
-    fewest_points: int = option(100, 'fewer, after thinning, are not registered', low=10)
-    upright_cell_m: float = option(1.0, 'side of a column', unit='m', low=0.1, high=10.0)
-    upright_height_m: float = option(
-        0.5, 'columns lower than this are ground, which says nothing about the place; 0 keeps all',
-        unit='m', low=0.0, high=10.0,
-    )  # fmt: skip
-    search_voxel_m: float = option(
-        1.0, 'one point is kept per voxel in the search without a guess', unit='m', low=0.05,
-        high=5.0,
-    )  # fmt: skip
-    search_points: int = option(
-        3000, 'and of these the nearest: more take longer, and overlap less', low=100
+    voxel_m: float = option(
+        0.5, 'Voxel size of the clouds to register', unit='m', low=0.05, high=5.0
     )
-    reach_m: float = option(2.0, 'farthest correspondence at first', unit='m', low=0.1, high=20.0)
-    last_reach_m: float = option(1.0, 'and at last', unit='m', low=0.1, high=20.0)
-    iterations: int = option(30, 'most steps of the refinement', low=1, high=1000)
-    threads: int = option(1, 'threads of the refinement', low=1, high=64)
+    min_points: int = option(
+        100, 'Minimum number of points after downsampling to attempt registration', low=10
+    )
+    upright_cell_m: float = option(
+        1.0,
+        'Cell size of the grid that separates upright structure from ground',
+        unit='m',
+        low=0.1,
+        high=10.0,
+    )
+    upright_height_m: float = option(
+        0.5,
+        'Minimum height difference within a grid cell to count as upright structure; '
+        '0 disables ground removal',
+        unit='m',
+        low=0.0,
+        high=10.0,
+    )
+    search_voxel_m: float = option(
+        1.0, 'Voxel size of the clouds in global registration', unit='m', low=0.05, high=5.0
+    )
+    search_points: int = option(
+        3000,
+        'Maximum number of points in global registration; the ones closest to the sensor are kept',
+        low=100,
+    )
+    max_correspondence_m: float = option(
+        2.0,
+        'Maximum correspondence distance in the first pass of GICP',
+        unit='m',
+        low=0.1,
+        high=20.0,
+    )
+    final_max_correspondence_m: float = option(
+        1.0,
+        'Maximum correspondence distance in the final pass of GICP',
+        unit='m',
+        low=0.1,
+        high=20.0,
+    )
+    iterations: int = option(30, 'Maximum number of GICP iterations per pass', low=1, high=1000)
+    threads: int = option(1, 'Number of GICP threads', low=1, high=64)
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """A cloud ready to be registered; made once, used with many others."""
+class PreparedCloud:
+    """A downsampled cloud with its surfaces, ready for registration."""
 
-    points: NDArray[np.float32]  # (N, 3), thinned
-    upright: NDArray[np.float32]  # (M, 3), of them what stands above the ground
-    sketch: NDArray[np.float32]  # (K, 3), few, for the search without a guess
-    surfaces: Any  # small_gicp.PointCloud: points and the covariance of the surface at each
+    points: NDArray[np.float32]  # (N, 3), downsampled
+    upright: NDArray[np.float32]  # (M, 3), the points above the ground
+    sketch: NDArray[np.float32]  # (K, 3), the few points used in global registration
+    surfaces: Any  # small_gicp.PointCloud: points with the covariance of the surface at each
     tree: Any  # small_gicp.KdTree
-    thickness_m: float  # of the surfaces: walls are thin, crowns of trees are thick
-
-
-@dataclass(frozen=True, eq=False)
-class GlobalResult:
-    """What the search without a guess found."""
-
-    T_target_source: NDArray[np.float64]  # (4, 4)
-    inliers: int  # correspondences that agree with it
+    thickness_m: float  # mean thickness of the surfaces: walls are thin, tree crowns are thick
 
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """What the refinement found."""
+    """The result of local registration."""
 
     T_target_source: NDArray[np.float64]  # (4, 4)
-    information: NDArray[np.float64]  # (6, 6), x y z roll pitch yaw of a small motion on the right
+    information: NDArray[np.float64]  # (6, 6), in the tangent space of the source frame
     inliers: int
-    converged: bool
 
 
-def finite_points(points: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Return the points with finite coordinates that a LiDAR can see; refuse another shape."""
-    array = np.asarray(points)
-    if array.ndim != 2 or array.shape[1] != 3:
-        raise CloudError(f'expected points of shape (N, 3), got {array.shape}')
-    with np.errstate(invalid='ignore', over='ignore'):
-        array = array.astype(np.float32, copy=False)
-        kept: NDArray[np.float32] = array[(np.abs(array) < FARTHEST_M).all(axis=1)]
-    return kept
+def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> PreparedCloud | None:
+    """Clean and downsample a cloud and estimate its surfaces; None if too few points remain."""
+    downsampled = voxel_downsample(points_in_range(points), config.voxel_m)
+    if len(downsampled) < config.min_points:
+        return None
+    upright = upright_points(downsampled, config.upright_cell_m, config.upright_height_m)
+    # Every voxel holds one point already, so small_gicp's own downsampling keeps all of them.
+    surfaces, tree = small_gicp.preprocess_points(
+        downsampled.astype(np.float64), config.voxel_m, NEIGHBORS, config.threads
+    )
+    coarse = voxel_downsample(downsampled, config.search_voxel_m)
+    sketch = closest_points(coarse, config.search_points)
+    thickness_m = mean_thickness_m(surfaces, tree)
+    return PreparedCloud(downsampled, upright, sketch, surfaces, tree, thickness_m)
 
 
 def upright_points(
     points: NDArray[np.float32], cell_m: float, height_m: float
 ) -> NDArray[np.float32]:
-    """Keep the points of columns that are tall: walls, trunks, cars; not ground, not roofs."""
+    """Keep the points of grid cells with vertical extent: walls, trunks, cars; not the ground."""
     if height_m <= 0.0 or len(points) == 0:
         return points
     cells = np.floor(points[:, :2] / cell_m).astype(np.int64)
@@ -109,35 +125,8 @@ def upright_points(
     return kept
 
 
-def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> Prepared | None:
-    """Clean and thin a cloud and estimate its surfaces; None if too few points remain."""
-    thinned = thin(finite_points(points), config.voxel_m)
-    if len(thinned) < config.fewest_points:
-        return None
-    upright = upright_points(thinned, config.upright_cell_m, config.upright_height_m)
-    # Thinned already: a second, finer grid keeps every point as it is.
-    surfaces, tree = small_gicp.preprocess_points(
-        thinned.astype(np.float64), config.voxel_m, NEIGHBOURS, config.threads
-    )
-    sketch = nearest(thin(thinned, config.search_voxel_m), config.search_points)
-    return Prepared(thinned, upright, sketch, surfaces, tree, mean_thickness_m(surfaces, tree))
-
-
-def mean_thickness_m(surfaces: Any, tree: Any) -> float:
-    """Return how far points lie beside the plane through their neighbours, a mean of some."""
-    points = np.asarray(surfaces.points())[:, :3]  # in the order that the tree counts them
-    some = points[np.linspace(0, len(points) - 1, THICKNESS_SAMPLES).astype(np.int64)]
-    count = min(NEIGHBOURS, len(points))
-    indices, _ = tree.batch_knn_search(some, count)
-    near = points[np.asarray(indices)]
-    near -= near.mean(axis=1, keepdims=True)
-    covariances = near.transpose(0, 2, 1) @ near / count
-    thinnest = np.linalg.eigvalsh(covariances)[:, 0]
-    return float(np.sqrt(np.maximum(thinnest, 0.0)).mean())
-
-
-def nearest(points: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-    """Keep the points nearest to the sensor, in the order of the input."""
+def closest_points(points: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """Keep the points closest to the sensor, in input order."""
     if len(points) <= count:
         return points
     chosen = np.argpartition(np.square(points).sum(axis=1), count)[:count]
@@ -145,49 +134,34 @@ def nearest(points: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     return kept
 
 
-def register_globally(
-    target: NDArray[np.float32], source: NDArray[np.float32], voxel_m: float
-) -> GlobalResult | None:
-    """Register clouds thinned to voxel_m without a guess, whatever the yaw; None if it fails."""
-    target, source = (_with_neighbours(cloud, voxel_m) for cloud in (target, source))
-    if min(len(target), len(source)) < FEWEST_FEATURES:
-        return None
-    settings = kiss_matcher.KISSMatcherConfig(voxel_size=voxel_m, use_voxel_sampling=False)
-    matcher = kiss_matcher.KISSMatcher(settings)
-    solution = matcher.estimate(source, target)
-    T_target_source = np.eye(4)
-    T_target_source[:3, :3] = solution.rotation
-    T_target_source[:3, 3] = np.ravel(solution.translation)
-    inliers = int(matcher.get_num_final_inliers())
-    if not solution.valid or not np.isfinite(T_target_source).all():
-        return None
-    return GlobalResult(T_target_source, inliers)
-
-
-def _with_neighbours(points: NDArray[np.float32], voxel_m: float) -> NDArray[np.float32]:
-    """Leave out lone points, at which no surface can be estimated."""
-    if len(points) <= FEWEST_NEIGHBOURS:
-        return points[:0]
-    radius_m = NORMAL_RADIUS_VOXELS * voxel_m
-    distances, _ = cKDTree(points).query(
-        points, k=[FEWEST_NEIGHBOURS + 1], distance_upper_bound=radius_m
-    )
-    kept: NDArray[np.float32] = points[np.isfinite(distances[:, 0])]
-    return kept
+def mean_thickness_m(surfaces: Any, tree: Any) -> float:
+    """Return the mean standard deviation of points across the plane through their neighbors."""
+    points = np.asarray(surfaces.points())[:, :3]  # in the order of the tree's indices
+    sampled = points[np.linspace(0, len(points) - 1, THICKNESS_SAMPLES).astype(np.int64)]
+    count = min(NEIGHBORS, len(points))
+    indices, _ = tree.batch_knn_search(sampled, count)
+    neighbors = points[np.asarray(indices)]
+    neighbors -= neighbors.mean(axis=1, keepdims=True)
+    covariances = neighbors.transpose(0, 2, 1) @ neighbors / count
+    smallest = np.linalg.eigvalsh(covariances)[:, 0]
+    return float(np.sqrt(np.maximum(smallest, 0.0)).mean())
 
 
 def refine(
-    target: Prepared, source: Prepared, T_guess: NDArray[np.float64], config: RegistrationConfig
+    target: PreparedCloud,
+    source: PreparedCloud,
+    T_guess: NDArray[np.float64],
+    config: RegistrationConfig,
 ) -> Refinement | None:
-    """Refine a guess with GICP, first with a long reach, then with a short one."""
+    """Refine an initial guess with GICP, coarse to fine; None if no correspondence remains."""
     T_target_source = T_guess
-    for reach_m in (config.reach_m, config.last_reach_m):
+    for max_correspondence_m in (config.max_correspondence_m, config.final_max_correspondence_m):
         result = small_gicp.align(
             target.surfaces,
             source.surfaces,
             target.tree,
             T_target_source,
-            max_correspondence_distance=reach_m,
+            max_correspondence_distance=max_correspondence_m,
             num_threads=config.threads,
             max_iterations=config.iterations,
         )
@@ -196,7 +170,6 @@ def refine(
             return None
     return Refinement(
         T_target_source,
-        np.asarray(result.H)[np.ix_(SIX_FROM_THREE_THREE, SIX_FROM_THREE_THREE)],
+        np.asarray(result.H)[np.ix_(SWAP_POSITION_ROTATION, SWAP_POSITION_ROTATION)],
         int(result.num_inliers),
-        bool(result.converged),
     )

@@ -1,9 +1,8 @@
-"""Verification of a match: whether it is the same place, and where in it the query is.
+"""Geometric verification: decide whether a match is the same place, and find its pose.
 
-A verifier takes two keyframes and gives a loop closure or None. Accepted is what physical
-quantities support: enough of what stands upright in either cloud is explained by the other, and
-neither saw through what the other shows (agreement.py). The number of inliers alone says little: a
-registration 20 m wrong can have thousands.
+A candidate is accepted on physical evidence: enough upright structure of each cloud overlaps with
+the other, and neither cloud violates the free space of the other (overlap.py). The number of
+inliers alone is weak evidence: a registration that is off by 20 m can have thousands.
 """
 
 from collections.abc import Iterator
@@ -13,63 +12,96 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.agreement import Agreement, measure_agreement
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.geometry import invert
-from lpr_ros.core.records import Keyframe, LoopClosure, Match
-from lpr_ros.core.registration import (
-    Prepared,
+from lpr_ros.core.geometry.se3 import invert, propagate
+from lpr_ros.core.loop_closure.global_registration import register_globally
+from lpr_ros.core.loop_closure.overlap import CloudOverlap, measure_overlap
+from lpr_ros.core.loop_closure.registration import (
+    PreparedCloud,
     Refinement,
     RegistrationConfig,
     prepare,
     refine,
-    register_globally,
 )
-from lpr_ros.core.tangent import propagate
+from lpr_ros.core.types import Keyframe, LoopClosure, Match
 
 STRATEGIES = ('none', 'gicp', 'full')
 HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
-ROUGH = 3.0  # a pose not yet refined may be off by this many times more than a refined one
-UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a heading that may be any
+INITIAL_INLIER_SCALE = 3.0  # of the inlier distance, before refinement
+UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a uniformly distributed heading
 
 
 @dataclass(frozen=True)
 class VerificationConfig(Config):
-    """How a match is verified and what is accepted; thresholds are measured (README)."""
+    """How candidates are verified, and which are accepted."""
 
     strategy: str = option(
-        'full', 'none takes every match; gicp needs a guess; full finds any pose',
+        'full',
+        'Verification strategy. none: accept every candidate; gicp: refine initial guesses; '
+        'full: also register globally',
         choices=STRATEGIES,
-    )  # fmt: skip
-    overlap: float = option(
-        0.45, 'share of each cloud that the other must explain', low=0.0, high=1.0
     )
-    seen_through: float = option(
-        0.06, 'share of one cloud that the other may see through', low=0.0, high=1.0
-    )
-    clear: float = option(
-        0.02, 'share seen through up to which no better pose is looked for', low=0.0, high=1.0
-    )
-    near_m: float = option(1.0, 'a point explains another within', unit='m', low=0.05, high=5.0)
-    fewest_inliers: int = option(100, 'points that the refinement must join', low=1)
-    farthest_m: float = option(30.0, 'keyframes farther apart are no loop', unit='m', low=0.0)
-    thickness_scale: float = option(
-        140.0, 'of the covariance of the refinement, for surfaces one metre thick', unit='1/m^2',
+    min_overlap: float = option(
+        0.45,
+        'Minimum overlap of a loop closure, as a fraction of the upright points of either cloud',
         low=0.0,
-    )  # fmt: skip
-    tilt_scale: float = option(
-        4.0, 'by which it is too small for roll and pitch besides: few beams bind them', low=0.0
+        high=1.0,
     )
-    least_sigma_m: float = option(0.002, 'no position is better', unit='m', low=1e-6)
-    least_sigma_deg: float = option(0.005, 'no angle is better', unit='deg', low=1e-6)
-    place_radius_m: float = option(
-        5.0, 'sigma of the position of an unverified match', unit='m', low=0.1
+    max_free_space_violation: float = option(
+        0.06,
+        'Maximum fraction of the upright points of one cloud that lie in the free space of the '
+        'other',
+        low=0.0,
+        high=1.0,
+    )
+    early_accept_violation: float = option(
+        0.02,
+        'Free-space violation at or below which an accepted pose ends the search for a better one',
+        low=0.0,
+        high=1.0,
+    )
+    inlier_distance_m: float = option(
+        1.0, 'Maximum distance between overlapping points', unit='m', low=0.05, high=5.0
+    )
+    min_inliers: int = option(100, 'Minimum number of GICP inliers of a loop closure', low=1)
+    max_loop_distance_m: float = option(
+        30.0, 'Maximum distance between the two keyframes of a loop closure', unit='m', low=0.0
+    )
+    covariance_scale: float = option(
+        140.0,
+        'Scale of the GICP covariance per squared meter of surface thickness, fitted to observed '
+        'errors',
+        unit='1/m^2',
+        low=0.0,
+    )
+    tilt_scale: float = option(
+        4.0,
+        'Additional scale of the roll and pitch variances, which sparse beams constrain poorly',
+        low=0.0,
+    )
+    min_sigma_m: float = option(
+        0.002,
+        'Lower bound of the position standard deviation of a loop closure',
+        unit='m',
+        low=1e-6,
+    )
+    min_sigma_deg: float = option(
+        0.005,
+        'Lower bound of the rotation standard deviation of a loop closure',
+        unit='deg',
+        low=1e-6,
+    )
+    unverified_sigma_m: float = option(
+        5.0,
+        'Position standard deviation of loop closures with strategy none',
+        unit='m',
+        low=0.1,
     )
     registration: RegistrationConfig = field(default_factory=RegistrationConfig)
 
 
-class Verifier(Protocol):
-    """Turns a match into a loop closure, or refuses it."""
+class Strategy(Protocol):
+    """Turns a match into a loop closure, or rejects it."""
 
     def verify(
         self,
@@ -78,14 +110,49 @@ class Verifier(Protocol):
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
     ) -> LoopClosure | None:
-        """Return the loop closure, or None; T_guess is T_match_query where something knows it."""
+        """Return the loop closure, or None; T_guess is an initial guess of T_match_query."""
 
 
-class NoVerifier:
-    """Takes every match: the same place within a radius, the heading unknown."""
+class Verifier(Strategy, Protocol):
+    """A strategy that can be reconfigured, in this process or another."""
+
+    def configure(self, config: VerificationConfig) -> None:
+        """Use new settings from the next candidate on."""
+
+
+class InProcessVerifier:
+    """Verifies in the calling thread with the configured strategy."""
 
     def __init__(self, config: VerificationConfig):
-        sigma = [config.place_radius_m] * 3 + [0.1, 0.1, UNKNOWN_YAW_RAD]
+        self._config = config
+        self._strategy = make_strategy(config)
+
+    def configure(self, config: VerificationConfig) -> None:
+        """Use new settings from the next candidate on."""
+        if config != self._config:
+            self._config, self._strategy = config, make_strategy(config)
+
+    def verify(
+        self,
+        query: Keyframe,
+        candidate: Keyframe,
+        match: Match,
+        T_guess: NDArray[np.float64] | None = None,
+    ) -> LoopClosure | None:
+        """Return the loop closure, or None; T_guess is an initial guess of T_match_query."""
+        return self._strategy.verify(query, candidate, match, T_guess)
+
+
+def make_strategy(config: VerificationConfig) -> Strategy:
+    """Return the configured strategy."""
+    return NoVerification(config) if config.strategy == 'none' else GeometricVerification(config)
+
+
+class NoVerification:
+    """Accepts every match: same place within a radius, heading unknown."""
+
+    def __init__(self, config: VerificationConfig):
+        sigma = [config.unverified_sigma_m] * 3 + [0.1, 0.1, UNKNOWN_YAW_RAD]
         self._covariance = np.diag(np.square(sigma))
 
     def verify(
@@ -95,14 +162,14 @@ class NoVerifier:
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
     ) -> LoopClosure | None:
-        """Return a loop closure that claims nothing but the place."""
+        """Return a loop closure with identity pose and a wide covariance."""
         return LoopClosure(
             query.id, candidate.id, np.eye(4), self._covariance.copy(), 0.0, 0, match
         )
 
 
-class GeometricVerifier:
-    """Registers the two clouds and accepts what agrees; with a search or from guesses only."""
+class GeometricVerification:
+    """Registers the two clouds from several initial guesses and accepts the best agreement."""
 
     def __init__(self, config: VerificationConfig):
         self._config = config
@@ -114,106 +181,84 @@ class GeometricVerifier:
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
     ) -> LoopClosure | None:
-        """Return the loop closure of the hypothesis that least speaks against, or None.
+        """Return the loop closure with the least free-space violation, or None.
 
-        In a row of equal houses the pose one house on is acceptable too: only a pose with next to
-        nothing against it ends the search.
+        In a row of identical houses, the pose shifted by one house can be acceptable too, so the
+        search stops early only at a pose with almost no violation.
         """
         source = prepare(query.points, self._config.registration)
         target = prepare(candidate.points, self._config.registration)
         if source is None or target is None:
             return None
-        thickness_m = 0.5 * (source.thickness_m + target.thickness_m)
-        best: tuple[Refinement, Agreement] | None = None
-        for T_start in self._hypotheses(target, source, query, candidate, T_guess):
-            if not self._is_worth_refining(target, source, T_start):
+        best: tuple[Refinement, CloudOverlap] | None = None
+        for T_initial in self._initial_guesses(target, source, query, candidate, T_guess):
+            if not self._is_worth_refining(target, source, T_initial):
                 continue
-            found = refine(target, source, T_start, self._config.registration)
-            if found is None or found.inliers < self._config.fewest_inliers:
+            refined = refine(target, source, T_initial, self._config.registration)
+            if refined is None or refined.inliers < self._config.min_inliers:
                 continue
-            agreement = measure_agreement(
-                target, source, found.T_target_source, self._config.near_m
+            overlap = measure_overlap(
+                target, source, refined.T_target_source, self._config.inlier_distance_m
             )
-            if not self._accepts(found, agreement):
+            if not self._accepts(refined, overlap):
                 continue
-            if best is None or agreement.seen_through < best[1].seen_through:
-                best = (found, agreement)
-            if best[1].seen_through <= self._config.clear:
+            if best is None or overlap.free_space_violation < best[1].free_space_violation:
+                best = (refined, overlap)
+            if best[1].free_space_violation <= self._config.early_accept_violation:
                 break
         if best is None:
             return None
-        found, agreement = best
+        refined, overlap = best
+        thickness_m = 0.5 * (source.thickness_m + target.thickness_m)
         return LoopClosure(
             query.id,
             candidate.id,
-            found.T_target_source,
-            honest_covariance(found.information, thickness_m, self._config),
-            agreement.overlap_source,
-            found.inliers,
+            refined.T_target_source,
+            calibrated_covariance(refined.information, thickness_m, self._config),
+            overlap.overlap_source,
+            refined.inliers,
             match,
         )
 
-    def _hypotheses(
+    def _initial_guesses(
         self,
-        target: Prepared,
-        source: Prepared,
+        target: PreparedCloud,
+        source: PreparedCloud,
         query: Keyframe,
         candidate: Keyframe,
         T_guess: NDArray[np.float64] | None,
     ) -> Iterator[NDArray[np.float64]]:
-        """Yield poses to refine, the likeliest and cheapest first."""
-        T_known = T_guess if T_guess is not None else odometry_between(candidate, query)
+        """Yield initial guesses of T_target_source, most likely and cheapest first."""
+        T_known = T_guess if T_guess is not None else _odometry_between(candidate, query)
         if T_known is not None and np.isfinite(T_known).all():
             yield T_known
         if self._config.strategy == 'full':
             voxel_m = self._config.registration.search_voxel_m
-            found = register_globally(target.sketch, source.sketch, voxel_m)
-            if found is not None:
-                yield found.T_target_source
+            T_global = register_globally(target.sketch, source.sketch, voxel_m)
+            if T_global is not None:
+                yield T_global
         if self._config.strategy == 'gicp':
-            yield from (np.eye(4), HALF_TURN)  # the same lane, and the opposite one
+            yield from (np.eye(4), HALF_TURN)  # same and opposite direction of travel
 
     def _is_worth_refining(
-        self, target: Prepared, source: Prepared, T_start: NDArray[np.float64]
+        self, target: PreparedCloud, source: PreparedCloud, T_initial: NDArray[np.float64]
     ) -> bool:
-        """Leave out what is hopeless: refining it takes ten times as long as seeing this."""
-        rough = measure_agreement(target, source, T_start, ROUGH * self._config.near_m)
-        return rough.overlap >= 0.5 * self._config.overlap
+        """Reject hopeless guesses early: refining takes ten times as long as this check."""
+        distance_m = INITIAL_INLIER_SCALE * self._config.inlier_distance_m
+        overlap = measure_overlap(target, source, T_initial, distance_m)
+        return overlap.minimum >= 0.5 * self._config.min_overlap
 
-    def _accepts(self, found: Refinement, agreement: Agreement) -> bool:
+    def _accepts(self, refined: Refinement, overlap: CloudOverlap) -> bool:
         return (
-            agreement.overlap >= self._config.overlap
-            and agreement.seen_through <= self._config.seen_through
-            and float(np.linalg.norm(found.T_target_source[:3, 3])) <= self._config.farthest_m
+            overlap.minimum >= self._config.min_overlap
+            and overlap.free_space_violation <= self._config.max_free_space_violation
+            and float(np.linalg.norm(refined.T_target_source[:3, 3]))
+            <= self._config.max_loop_distance_m
         )
 
 
-def honest_covariance(
-    information: NDArray[np.float64], thickness_m: float, config: VerificationConfig
-) -> NDArray[np.float64]:
-    """Scale the refinement's covariance to errors really made, and never below a floor.
-
-    The Hessian takes every surface for a thin plane and every point for a measurement of its own.
-    Neighbouring points are wrong together, and on leaves, where no plane is, by as much as these
-    lie deep: errors grow with the thickness of what is seen. In 28 simulated drives, streets and
-    forests, 16 and 64 beams, this one number leaves the squared error 0.6 to 1.7 times what is
-    claimed; how well the points fit left 0.3 to 4.8. Small motions on the right, x y z roll pitch
-    yaw.
-    """
-    floor_rad = np.radians(config.least_sigma_deg)
-    floor = np.diag(np.square([config.least_sigma_m] * 3 + [floor_rad] * 3))
-    scale = config.thickness_scale * thickness_m**2
-    # Finite, whatever the Hessian. It gives every point a little say along its surface too: a
-    # direction which nothing binds, such as along a bare corridor, still comes out too sure.
-    values, vectors = np.linalg.eigh(information)
-    variance = scale / np.maximum(values, 1e-6)
-    stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])
-    covariance: NDArray[np.float64] = propagate(stretch, (vectors * variance) @ vectors.T) + floor
-    return covariance
-
-
-def odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] | None:
-    """Return T_match_query as odometry has it; None without it or between sessions."""
+def _odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] | None:
+    """Return T_match_query from odometry; None without odometry or across sessions."""
     poses = (match.T_odom_sensor, query.T_odom_sensor)
     if match.session != query.session or poses[0] is None or poses[1] is None:
         return None
@@ -221,6 +266,24 @@ def odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] | 
     return T_match_query if np.isfinite(T_match_query).all() else None
 
 
-def make_verifier(config: VerificationConfig) -> Verifier:
-    """Build the verifier that the configuration names."""
-    return NoVerifier(config) if config.strategy == 'none' else GeometricVerifier(config)
+def calibrated_covariance(
+    information: NDArray[np.float64], thickness_m: float, config: VerificationConfig
+) -> NDArray[np.float64]:
+    """Scale the inverse of the GICP Hessian to observed errors, with a lower bound.
+
+    The Hessian treats surfaces as thin planes and points as independent measurements. Errors of
+    neighboring points are correlated, and on foliage they grow with the depth of the leaves, so
+    the scale is the squared surface thickness. Over 28 simulated drives (streets and forests, 16
+    and 64 beams) the normalized squared error per dimension is 0.6 to 1.7; scaling by the fit
+    residual instead gave 0.3 to 4.8.
+    """
+    floor_rad = np.radians(config.min_sigma_deg)
+    floor = np.diag(np.square([config.min_sigma_m] * 3 + [floor_rad] * 3))
+    scale = config.covariance_scale * thickness_m**2
+    # Bounded eigenvalues keep the inverse finite. GICP weighs every point a little along its
+    # surface too, so an unobservable direction, such as along a corridor, stays overconfident.
+    values, vectors = np.linalg.eigh(information)
+    variance = scale / np.maximum(values, 1e-6)
+    stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])
+    covariance: NDArray[np.float64] = propagate(stretch, (vectors * variance) @ vectors.T) + floor
+    return covariance

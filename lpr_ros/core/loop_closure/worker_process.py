@@ -1,8 +1,8 @@
-"""The loop closer in a process of its own, for who must not wait while it works.
+"""Verification in a child process, for callers that it must not block.
 
-The registration libraries hold the lock of the interpreter while they compute, 0.5 s at a time:
-in a thread they would stop description and every callback of a node. And what they do to the
-process, such as ending it, never coming back or keeping memory, they do to this one only.
+The registration libraries hold the GIL for up to 0.5 s at a time; in a thread they would stall
+descriptor extraction and every callback of the node. If they crash, hang or leak memory, the
+child is replaced. It holds no state, so at most the keyframe being verified is lost.
 """
 
 from collections.abc import Iterator
@@ -16,116 +16,108 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lpr_ros.core.errors import VerificationError
-from lpr_ros.core.loop_closer import LoopCloser, Verdict
-from lpr_ros.core.pairwise import PairwiseConfig
-from lpr_ros.core.recogniser import Sighting
-from lpr_ros.core.verification import VerificationConfig
+from lpr_ros.core.loop_closure.verification import InProcessVerifier, VerificationConfig
+from lpr_ros.core.types import Keyframe, LoopClosure, Match
 
-NICENESS = 5  # where cores are short, describing the next scan comes first
-START_S = 60.0  # that a new process has besides: on a busy machine it is not there at once
-# kiss-matcher 1.0.2 never gives back 0.02 to 0.5 MB of every search: after so many verifications
-# another process takes over.
-RENEWED_AFTER = 300
+NICENESS = 5  # descriptor extraction has priority when cores are scarce
+STARTUP_S = 60.0  # additional timeout of the first answer, which includes process startup
+# kiss-matcher 1.0.2 leaks 0.02 to 0.5 MB per call; the child is replaced after this many.
+MAX_VERIFICATIONS = 300
 
 
-class CloserProcess:
-    """A LoopCloser elsewhere. `close` is for one thread; the rest may be called by any."""
+class VerificationProcess:
+    """A verifier in a child process. All methods but `verify` are thread-safe."""
 
     def __init__(
         self,
-        verification: VerificationConfig,
-        pairwise: PairwiseConfig,
-        verified: int,
+        config: VerificationConfig,
         timeout_s: float = 60.0,
-        renewed_after: int = RENEWED_AFTER,
+        max_verifications: int = MAX_VERIFICATIONS,
     ):
-        self.timeout_s = timeout_s  # of one sighting
-        self._renewed_after = renewed_after
-        self.configure(verification, pairwise, verified)
-        self._lock = threading.Lock()  # over the life of the process
+        self.timeout_s = timeout_s  # per candidate
+        self._max_verifications = max_verifications
+        self._config = config
+        self._lock = threading.Lock()  # guards the lifetime of the process
         self._stopped = False
         self._has_answered = False
         self._start()
 
-    def configure(
-        self, verification: VerificationConfig, pairwise: PairwiseConfig, verified: int
-    ) -> None:
-        """Take new settings from the next sighting on; what was found so far stays."""
-        self._settings = (verification, pairwise, verified)
+    def configure(self, config: VerificationConfig) -> None:
+        """Use new settings from the next candidate on."""
+        self._config = config
 
-    def close(self, sighting: Sighting) -> Verdict:
-        """Verify the candidates; VerificationError where the process failed and began anew."""
-        if not sighting.candidates:
-            return Verdict(sighting.keyframe.id)  # not worth the way there
-        # Killed rather than waited for with a timeout: sending may hang as well as the answer.
-        is_full = self._verifications >= self._renewed_after
-        is_new = is_full or not self._has_answered
-        allowed_s = self.timeout_s + (START_S if is_new else 0.0)
-        watchdog = self._watchdog(allowed_s)
+    def verify(
+        self,
+        query: Keyframe,
+        candidate: Keyframe,
+        match: Match,
+        T_guess: NDArray[np.float64] | None = None,
+    ) -> LoopClosure | None:
+        """Verify a candidate; raise VerificationError if the child failed and was replaced."""
+        if self._verifications >= self._max_verifications:
+            self._replace()
+        # A watchdog instead of a timeout on the pipe, because sending can block too.
+        allowed_s = self.timeout_s + (0.0 if self._has_answered else STARTUP_S)
+        watchdog = threading.Timer(allowed_s, self._process.kill)
+        watchdog.start()
         began_s = time.monotonic()
         try:
-            if is_full:
-                self._renew()
-                watchdog.cancel()
-                watchdog = self._watchdog(allowed_s)  # of the new process
-            self._connection.send((self._settings, sighting))
+            self._connection.send((self._config, query, candidate, match, T_guess))
             answer = self._connection.recv()
             self._has_answered = True
         except (EOFError, OSError) as error:
             status = self._process.wait()
-            self._connection.close()
-            self._start()
+            self._replace()
             raise VerificationError(
-                f'keyframe {sighting.keyframe.id}: verification ended with status {status} after '
+                f'keyframe {query.id}: the verification process ended with status {status} after '
                 f'{time.monotonic() - began_s:.1f} s, expected an answer within {allowed_s} s; '
-                'its candidates are lost, a new process takes the next ones'
+                'its remaining candidates were skipped and the process was restarted'
             ) from error
         finally:
             watchdog.cancel()
-        if isinstance(answer, Verdict):
-            self._verifications += len(answer.rejected) + (answer.verified is not None)
-            return answer
-        raise VerificationError(f'keyframe {sighting.keyframe.id}: {answer}')
+        if isinstance(answer, str):
+            raise VerificationError(f'keyframe {query.id}: {answer}')
+        self._verifications += 1
+        loop: LoopClosure | None = answer
+        return loop
 
     @property
     def pid(self) -> int:
-        """Id of the process that verifies now."""
+        """Process ID of the child."""
         return self._process.pid
 
+    def interrupt(self) -> None:
+        """Make a `verify` in progress fail; the next one runs in a new child."""
+        with self._lock:
+            self._process.kill()
+
     def stop(self) -> None:
-        """End the process at once, also in the middle of a verification."""
+        """Kill the child, even during a verification."""
         with self._lock:
             self._stopped = True
             self._process.kill()
             self._process.wait()
 
-    def _watchdog(self, allowed_s: float) -> threading.Timer:
-        """Have the process of now killed when the time is over."""
-        watchdog = threading.Timer(allowed_s, self._process.kill)
-        watchdog.start()
-        return watchdog
-
-    def _renew(self) -> None:
-        """Have another process go on with what this one knows."""
-        self._connection.send(None)
-        closer = self._connection.recv()
+    def _replace(self) -> None:
         self._process.kill()
         self._process.wait()
         self._connection.close()
         self._start()
-        self._connection.send(closer)
 
     def _start(self) -> None:
-        """Begin a process, unless they were ended."""
+        """Start a child, unless `stop` was called."""
         with self._lock:
             if self._stopped:
                 return
             self._has_answered = False
             self._verifications = 0
             ours, theirs = Pipe()
-            # Signals to the whole group are for the parent, who ends this one; what is blocked
-            # here is blocked there, from the first moment on.
+            # Ctrl-C reaches the whole process group, but only the parent may stop the child. It
+            # inherits the signal mask, so these are blocked from its first instruction on.
             with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(
                     [sys.executable, '-m', __name__, str(theirs.fileno())],
@@ -146,29 +138,18 @@ def _blocked(*signals: signal.Signals) -> Iterator[None]:
 
 
 def serve(connection: 'Connection[Any, Any]') -> None:
-    """Answer sightings until the other side is gone."""
-    closer: LoopCloser | None = None
-    known = None
+    """Verify candidates until the parent closes the connection."""
+    verifier: InProcessVerifier | None = None
     while True:
         try:
-            message = connection.recv()
-            if message is None:  # another takes over
-                connection.send(closer)
-                return
+            config, query, candidate, match, T_guess = connection.recv()
         except (EOFError, OSError):
             return
-        if isinstance(message, LoopCloser):  # from the one before
-            closer = message
-            continue
-        settings, sighting = message
         try:
-            if closer is None:
-                closer = LoopCloser(*settings)
-            elif settings != known:
-                closer.configure(*settings)
-            known = settings
-            answer: Verdict | str = closer.close(sighting)
-        except Exception as error:  # it is the other side that counts and reports it
+            verifier = verifier or InProcessVerifier(config)
+            verifier.configure(config)
+            answer: LoopClosure | str | None = verifier.verify(query, candidate, match, T_guess)
+        except Exception as error:  # raised in the parent
             answer = f'{type(error).__name__}: {error}'
         try:
             connection.send(answer)
@@ -177,7 +158,7 @@ def serve(connection: 'Connection[Any, Any]') -> None:
 
 
 def main() -> None:
-    """Run as the child, until the pipe ends, whose inherited number is the only argument."""
+    """Run the child process; the only argument is the file descriptor of the pipe."""
     os.nice(NICENESS)
     serve(Connection(int(sys.argv[1])))
 

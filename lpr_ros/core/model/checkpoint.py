@@ -1,20 +1,20 @@
-"""Weights that travel with all that is needed to use them: safetensors with JSON metadata."""
+"""Checkpoints: weights with configuration, calibration and provenance in a safetensors file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 import torch
 from torch import Tensor
 
 from lpr_ros.core.config import changed_settings
-from lpr_ros.core.errors import CheckpointError, ConfigError, LprError, shown
+from lpr_ros.core.errors import CheckpointError, ConfigError, LprError, short_repr
+from lpr_ros.core.files import atomic_file, check_regular
 from lpr_ros.core.model.config import ModelConfig
 from lpr_ros.core.model.place_model import PlaceModel
 
@@ -24,17 +24,17 @@ VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A trained model as it lies on disk, not yet built."""
+    """The contents of a checkpoint file; the model is not built yet."""
 
     config: ModelConfig
     tensors: Mapping[str, Tensor]
     provenance: Mapping[str, Any] = field(default_factory=dict)  # data, command, commit, metrics
-    licence: str = ''  # of the weights, which follows that of the training data
-    calibration: Mapping[str, Any] = field(default_factory=dict)  # what a distance means
+    license: str = ''  # of the weights, derived from that of the training data
+    calibration: Mapping[str, Any] = field(default_factory=dict)  # see calibration.Calibration
 
     def build(self, backend: str = 'auto') -> PlaceModel:
-        """Return the model in eval mode; every missing, unknown or misshapen tensor is named."""
-        with torch.device('meta'):  # shapes alone: a damaged file may ask for terabytes
+        """Return the model in eval mode; CheckpointError lists tensors that do not fit."""
+        with torch.device('meta'):  # shapes only: a damaged file may request terabytes
             expected = PlaceModel(self.config, backend).state_dict()
         problems = [f'missing {name}' for name in expected if name not in self.tensors]
         problems += [f'unknown {name}' for name in self.tensors if name not in expected]
@@ -51,8 +51,8 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> str:
-        """Identify the descriptor space: two maps compare only under the same fingerprint."""
-        # What is at its default is left out: an option that is added later changes nothing.
+        """Hash of configuration and weights; descriptors compare only if it is equal."""
+        # Defaults are left out, so that a new option does not change existing fingerprints.
         settings = {name: value for name, (value, _) in changed_settings(self.config).items()}
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for name in sorted(self.tensors):
@@ -61,42 +61,38 @@ class Checkpoint:
         return digest.hexdigest()
 
 
-def from_model(model: PlaceModel, **about: Any) -> Checkpoint:
-    """Return a checkpoint of a model; `about` are the other fields of Checkpoint."""
-    # Cloned: on the CPU these are the tensors that training goes on changing.
+def from_model(model: PlaceModel, **fields: Any) -> Checkpoint:
+    """Return a checkpoint of a model; `fields` are the other fields of Checkpoint."""
+    # Cloned: on the CPU, training would keep changing these tensors.
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
-    return Checkpoint(model.config, tensors, **about)
+    return Checkpoint(model.config, tensors, **fields)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint aside and rename it into place, so that a kill leaves the old file."""
+    """Write a checkpoint atomically."""
     metadata = {
         'format': FORMAT,
         'version': str(VERSION),
         'model': json.dumps(checkpoint.config.to_dict()),
         'provenance': json.dumps(dict(checkpoint.provenance)),
-        'licence': checkpoint.licence,
+        'license': checkpoint.license,
         'calibration': json.dumps(dict(checkpoint.calibration)),
     }
     path = Path(path)
-    aside = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+    tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
     try:
-        tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
-        save_file(tensors, aside, metadata=metadata)
-        aside.chmod(0o644)  # safetensors writes 0600, which no other user's node can read
-        with open(aside, 'rb') as written:
-            os.fsync(written.fileno())
-        os.replace(aside, path)
+        with atomic_file(path) as partial:
+            # Into memory first: save_file would replace the locked file and make it 0600.
+            partial.write_bytes(save(tensors, metadata=metadata))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f'{path}: cannot be written: {error}') from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint; CheckpointError says which file and what was expected."""
+    """Read a checkpoint; CheckpointError names the file and what was expected."""
     path = Path(path)
     try:
+        check_regular(path)
         with safe_open(path, framework='pt', device='cpu') as opened:
             metadata = opened.metadata() or {}
             _check_format(metadata)
@@ -104,7 +100,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
                 config=ModelConfig.from_dict(_json(metadata, 'model')),
                 tensors={name: opened.get_tensor(name) for name in list(opened.keys())},
                 provenance=_json(metadata, 'provenance'),
-                licence=metadata.get('licence', ''),
+                license=metadata.get('license', ''),
                 calibration=_json(metadata, 'calibration'),
             )
     except FileNotFoundError as error:
@@ -122,7 +118,7 @@ def _check_format(metadata: Mapping[str, str]) -> None:
     if found != (FORMAT, str(VERSION)):
         raise CheckpointError(
             f'format {found[0]!r} version {found[1]!r}, expected {FORMAT!r} version {VERSION}; '
-            'foreign weights go through python -m lpr_ros.core.model.import_checkpoint'
+            'convert MinkLoc3D weights with python -m lpr_ros.core.model.import_minkloc'
         )
 
 
@@ -132,5 +128,5 @@ def _json(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
     except (KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(f'metadata {key!r}: expected JSON, got {error!r}') from error
     if not isinstance(value, dict):
-        raise CheckpointError(f'metadata {key!r}: expected a JSON object, got {shown(value)}')
+        raise CheckpointError(f'metadata {key!r}: expected a JSON object, got {short_repr(value)}')
     return value

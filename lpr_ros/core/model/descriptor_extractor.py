@@ -1,4 +1,4 @@
-"""Points in, descriptor out: what the node and the offline commands call."""
+"""Descriptor extraction with a trained network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,19 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 import torch
 
-from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.errors import BackendError, CheckpointError, ConfigError
+from lpr_ros.core.model.calibration import Calibration
 from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_ros.core.model.place_model import PlaceModel
-from lpr_ros.core.model.quantise import quantise
+from lpr_ros.core.model.quantize import quantize
 from lpr_ros.core.sparse import collate
 
 DEVICES = ('auto', 'cpu', 'cuda')
 PRECISIONS = ('float32', 'bfloat16')
 
 
-class Describer:
-    """Describes clouds with a trained model, in inference mode."""
+class NetworkDescriptorExtractor:
+    """Compute descriptors of clouds with a trained model in inference mode."""
 
     def __init__(
         self,
@@ -36,22 +36,24 @@ class Describer:
         self.device = choose_device(device)
         self._model = model.to(self.device).eval()
         if precision == 'bfloat16':
-            # A copy, as the caller's model keeps its weights; pooling and whitening stay exact.
+            # A copy: the model of the caller keeps its precision. Pooling stays in float32.
             self._model = PlaceModel(model.config, model.backend).to(self.device).eval()
             self._model.load_state_dict(model.state_dict())
             self._model.backbone.to(torch.bfloat16)
         self.input = model.config.input
         self.dim = model.out_dim
-        self.fingerprint = fingerprint  # of the checkpoint: tells descriptor spaces apart
-        self.calibration = calibration  # what a distance means; None where it is not known
+        self.fingerprint = fingerprint  # identifies the descriptor space of a checkpoint
+        self.calibration = calibration  # None if the checkpoint has none
 
     @classmethod
-    def load(cls, path: Path, *, backend: str = 'auto', **options: Any) -> 'Describer':
+    def load(
+        cls, path: Path, *, backend: str = 'auto', **options: Any
+    ) -> 'NetworkDescriptorExtractor':
         """Build from a checkpoint file; `options` are those of the constructor."""
         checkpoint = load_checkpoint(path)
         try:
-            known = checkpoint.calibration
-            calibration = Calibration.from_dict(known) if known else None
+            table = checkpoint.calibration
+            calibration = Calibration.from_dict(table) if table else None
             model = checkpoint.build(backend)
         except (ConfigError, CheckpointError) as error:
             raise CheckpointError(f'{path}: {error}') from error
@@ -64,12 +66,12 @@ class Describer:
 
     def describe(self, points: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the (D,) descriptor of (N, 3) points."""
-        quantised = quantise(points, self.input)
-        descriptor: NDArray[np.float32] = self.describe_quantised([quantised])[0]
+        quantized = quantize(points, self.input)
+        descriptor: NDArray[np.float32] = self.describe_quantized([quantized])[0]
         return descriptor
 
-    def describe_quantised(self, clouds: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
-        """Return (B, D) descriptors of clouds already quantised as `input` says."""
+    def describe_quantized(self, clouds: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
+        """Return (B, D) descriptors of clouds that are already quantized."""
         with torch.inference_mode():
             descriptors = self._model(collate(clouds).to(self.device))
         result: NDArray[np.float32] = descriptors.float().cpu().numpy()
@@ -77,10 +79,10 @@ class Describer:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called `auto`, `cpu` or `cuda`; auto takes CUDA where there is one."""
+    """Return the device named `auto`, `cpu` or `cuda`; auto prefers CUDA."""
     if name not in DEVICES:
         raise BackendError(f'device {name!r} is not one of {list(DEVICES)}')
     has_cuda = torch.cuda.is_available()
     if name == 'cuda' and not has_cuda:
-        raise BackendError('device cuda: torch sees no CUDA device here; use auto or cpu')
+        raise BackendError('device cuda: torch finds no CUDA device; use auto or cpu')
     return torch.device('cuda' if has_cuda and name != 'cpu' else 'cpu')

@@ -1,6 +1,6 @@
-"""Turn a published MinkLoc3D or MinkLoc3Dv2 .pth into a checkpoint of this package.
+"""Convert a published MinkLoc3D or MinkLoc3Dv2 .pth file to a checkpoint of this package.
 
-python -m lpr_ros.core.model.import_checkpoint minkloc3dv2.pth minkloc3dv2.safetensors
+python -m lpr_ros.core.model.import_minkloc minkloc3dv2.pth minkloc3dv2.safetensors
 """
 
 import argparse
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lpr_ros.core.errors import CheckpointError, LprError, reason
+from lpr_ros.core.errors import CheckpointError, LprError, error_text
+from lpr_ros.core.files import check_regular
 from lpr_ros.core.model.checkpoint import Checkpoint, save_checkpoint
 from lpr_ros.core.model.config import PRESETS, ModelConfig
 
@@ -21,13 +22,14 @@ RENAMED = {'pooling.pooling.p': 'pooling.p'}
 
 
 def load_plain(path: Path) -> Any:
-    """Read what torch.save wrote, as far as it is tensors and plain values; no code is run."""
+    """Load a torch file of tensors and plain values without running code."""
     try:
+        check_regular(path)
         return torch.load(path, map_location='cpu', weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f'{path}: no such file; expected a torch file') from error
-    except Exception as error:  # a damaged file makes the parsers raise anything
-        raise CheckpointError(f'{path}: not a plain torch file: {reason(error)}') from error
+    except Exception as error:  # torch raises anything on damaged files
+        raise CheckpointError(f'{path}: not a plain torch file: {error_text(error)}') from error
 
 
 def read_foreign_tensors(path: Path) -> dict[str, Tensor]:
@@ -42,12 +44,12 @@ def read_foreign_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def import_checkpoint(path: Path, config: ModelConfig) -> Checkpoint:
-    """Return a checkpoint of foreign weights, checked against the configuration."""
+    """Return a checkpoint of published weights, checked against the configuration."""
     checkpoint = Checkpoint(
         config,
         read_foreign_tensors(path),
         provenance={'imported_from': Path(path).name},
-        licence='as given by the authors of the imported file',
+        license='as given by the authors of the imported file',
     )
     try:
         checkpoint.build()
@@ -61,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('source', type=Path, help='published .pth file')
     parser.add_argument('target', type=Path, help='.safetensors file to write')
-    parser.add_argument('--model', choices=IMPORTABLE, default='minkloc3dv2', help='which network')
+    parser.add_argument(
+        '--model', choices=IMPORTABLE, default='minkloc3dv2', help='architecture of the weights'
+    )
     args = parser.parse_args(argv)
     try:
         save_checkpoint(args.target, import_checkpoint(args.source, PRESETS[args.model]()))

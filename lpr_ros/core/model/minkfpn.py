@@ -1,6 +1,6 @@
-"""MinkFPN: the sparse residual pyramid of MinkLoc3D and MinkLoc3Dv2 (SPEC A.1).
+"""MinkFPN: the sparse residual feature pyramid of MinkLoc3D and MinkLoc3Dv2.
 
-Module names are those of the published code, so its checkpoints load unchanged.
+Module names are those of the published code, so that its checkpoints load unchanged.
 """
 
 import math
@@ -53,7 +53,7 @@ class ResidualBlock(nn.Module):
 
 
 class MinkFPN(nn.Module):
-    """Feature pyramid: halve the resolution per level, then come up again `num_top_down` times."""
+    """Feature pyramid: halve the resolution per level, then upsample `num_top_down` times."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class MinkFPN(nn.Module):
         super().__init__()
         self._ops = ops = load_backend(backend)
         self.out_channels = feature_size
-        inputs = (planes[0], *planes[:-1])  # the strided conv keeps the previous level's channels
+        inputs = (planes[0], *planes[:-1])  # strided convolutions keep the number of channels
         self.conv0 = ops.Conv(1, planes[0], conv0_kernel_size)
         self.bn0 = ops.BatchNorm(planes[0])
         self.convs = nn.ModuleList(ops.Conv(c, c, 2, stride=2) for c in inputs)
@@ -84,10 +84,10 @@ class MinkFPN(nn.Module):
         self.tconvs = nn.ModuleList(
             ops.ConvTranspose(feature_size, feature_size) for _ in range(num_top_down)
         )
-        self._initialise()
+        self._initialize()
 
     def forward(self, batch: CloudBatch) -> tuple[Tensor, list[int]]:
-        """Return (N, feature_size) features, cloud after cloud, and how many each cloud has."""
+        """Return (N, feature_size) features, cloud after cloud, and their number per cloud."""
         ops = self._ops
         x = ops.relu(self.bn0(self.conv0(ops.tensor(batch, self.conv0.kernel.dtype))))
         maps = []
@@ -100,11 +100,11 @@ class MinkFPN(nn.Module):
         features, counts = ops.cloud_features(x)
         return features, counts
 
-    def _initialise(self) -> None:
-        """Draw convolutions as the published code does: normal, fan-out (SPEC A.1.4).
+    def _initialize(self) -> None:
+        """Initialize convolutions as the published code does: normal, fan-out.
 
-        For 1x1 kernels its helper takes the input width for the fan; transposed ones are left
-        alone.
+        For 1x1 kernels it uses the input width as the fan; transposed convolutions keep their
+        default.
         """
         for module in self.modules():
             if isinstance(module, self._ops.Conv):

@@ -1,4 +1,4 @@
-"""PointNet as in PointNetVLAD: two learned alignments and point-wise layers, 1024 channels out."""
+"""PointNet as in PointNetVLAD: two learned alignments and point-wise layers, 1024 channels."""
 
 from collections.abc import Sequence
 import itertools
@@ -10,23 +10,23 @@ from lpr_ros.core.sparse import CloudBatch
 
 
 def _pointwise(widths: Sequence[int], *, last_relu: bool = True) -> nn.Sequential:
-    """Return Linear - BatchNorm - ReLU per step; the last ReLU may be left out."""
-    steps: list[nn.Module] = []
+    """Return Linear - BatchNorm - ReLU per layer, optionally without the last ReLU."""
+    modules: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        steps += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
-    return nn.Sequential(*(steps if last_relu else steps[:-1]))
+        modules += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
+    return nn.Sequential(*(modules if last_relu else modules[:-1]))
 
 
 def _plain(widths: Sequence[int]) -> nn.Sequential:
-    """Return Linear - ReLU per step."""
-    steps: list[nn.Module] = []
+    """Return Linear - ReLU per layer."""
+    modules: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        steps += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*steps)
+        modules += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*modules)
 
 
 class TransformNet(nn.Module):
-    """Predict a k x k matrix per cloud, the identity at the start, without batch statistics."""
+    """Predict a k x k matrix per cloud, initially the identity, without batch statistics."""
 
     def __init__(self, k: int):
         super().__init__()
@@ -39,7 +39,7 @@ class TransformNet(nn.Module):
             last.bias.copy_(torch.eye(k).flatten())
 
     def forward(self, x: Tensor, counts: list[int]) -> Tensor:
-        """Return every cloud's points times its matrix."""
+        """Return the points of every cloud multiplied by its matrix."""
         pooled = torch.stack([part.amax(dim=0) for part in self.points(x).split(counts)])
         matrices = self.cloud(pooled).view(-1, self._k, self._k)
         parts = zip(x.split(counts), matrices.unbind(0), strict=True)
@@ -59,7 +59,7 @@ class PointNet(nn.Module):
         self.high = _pointwise((64, 64, 128, 1024), last_relu=False)
 
     def forward(self, batch: CloudBatch) -> tuple[Tensor, list[int]]:
-        """Return (sum N, 1024) features and how many each cloud has."""
+        """Return (sum N, 1024) features and their number per cloud."""
         counts = list(batch.counts)
         x = self.low(self.align_points(batch.sites, counts))
         return self.high(self.align_features(x, counts)), counts

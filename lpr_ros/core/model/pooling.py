@@ -1,43 +1,47 @@
-"""From the features of each cloud to one descriptor.
+"""Poolings: the features of each cloud to one descriptor.
 
-Every pooling maps features (sum N, D), cloud after cloud, and the N of each cloud to (B, out_dim).
-Clouds are never padded, and in eval mode a cloud's descriptor does not depend on the others.
+`POOLINGS` lists them; a new one is a subclass of `Pooling` and one line there. Clouds are never
+padded, and in eval mode the descriptor of a cloud does not depend on the others of its batch.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 import torch.nn.functional as F
 
-from lpr_ros.core.model.config import PoolingConfig
 from lpr_ros.core.model.whitening import whiten
+
+if TYPE_CHECKING:
+    from lpr_ros.core.model.config import PoolingConfig
 
 
 class Pooling(nn.Module):
-    """What every pooling is: features (sum N, D) and the N of each cloud to (B, out_dim)."""
+    """Map features (sum N, D), cloud after cloud, and the N of each cloud to (B, out_dim)."""
 
     out_dim: int
 
-    def __init__(self, width: int, config: PoolingConfig):
+    def __init__(self, width: int, config: 'PoolingConfig'):
         super().__init__()
 
 
 def pointwise_mlp(width: int, hidden: int, out: int) -> nn.Sequential:
-    """Return Linear - BatchNorm - GELU - Linear, applied to every voxel alike."""
+    """Return Linear - BatchNorm - GELU - Linear, applied to every voxel."""
     return nn.Sequential(
         nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.GELU(), nn.Linear(hidden, out)
     )
 
 
 class WhitenedSecondOrderPooling(Pooling):
-    """The paper's head: soft Voronoi cells by softmax over the cloud, then ZCA (SPEC A.2).
+    """The second-order descriptor of the paper: soft Voronoi cells, then ZCA (Algorithm 1).
 
-    Finite, forward and backward, for features of any rank from 0 to 1e30, one voxel included; the
-    baselines below are as published and overflow earlier (GeM's powers near 1e13).
+    The scores are normalized by softmax over the voxels of a cloud, which removes the centroids of
+    NetVLAD. Forward and backward are finite for features of any rank from 0 to 1e30, also with one
+    voxel; the baselines are as published and overflow earlier (powers of GeM near 1e13).
     """
 
-    def __init__(self, width: int, config: PoolingConfig):
+    def __init__(self, width: int, config: 'PoolingConfig'):
         super().__init__(width, config)
         self._config = config
         self.out_dim = config.channels * config.clusters
@@ -52,33 +56,33 @@ class WhitenedSecondOrderPooling(Pooling):
         """Return (B, C, M): column m is the mean of the projected features under cluster m."""
         projected = self.project(features).split(list(counts))
         scores = self.score(features).split(list(counts))
-        return torch.stack([
-            f.T @ s.softmax(dim=0) for f, s in zip(projected, scores, strict=True)
-        ])
+        return torch.stack(
+            [f.T @ s.softmax(dim=0) for f, s in zip(projected, scores, strict=True)]
+        )
 
     def whiten(self, x: Tensor) -> Tensor:
         """Return Z (B, C, M) of the second-order matrices, as configured."""
         return whiten(x, gradient=self._config.gradient, shrinkage=self._config.shrinkage)
 
 
-class GeneralisedMeanPooling(Pooling):
+class GeneralizedMeanPooling(Pooling):
     """GeM: the mean of p-th powers, p learned (MinkLoc3D, MinkLoc3Dv2)."""
 
-    def __init__(self, width: int, config: PoolingConfig):
+    def __init__(self, width: int, config: 'PoolingConfig'):
         super().__init__(width, config)
         self.out_dim = width
         self.p = nn.Parameter(torch.full((1,), 3.0))
 
     def forward(self, features: Tensor, counts: Sequence[int]) -> Tensor:
-        """Return the generalised mean of every channel."""
+        """Return the generalized mean of every channel."""
         powers = features.clamp(min=1e-6).pow(self.p).split(list(counts))
         return torch.stack([power.mean(dim=0) for power in powers]).pow(1.0 / self.p)
 
 
 class NetVLADPooling(Pooling):
-    """NetVLAD with context gating: residuals to learned centres, reduced to `output_dim`."""
+    """NetVLAD with context gating: residuals to learned centers, reduced to `output_dim`."""
 
-    def __init__(self, width: int, config: PoolingConfig):
+    def __init__(self, width: int, config: 'PoolingConfig'):
         super().__init__(width, config)
         clusters = config.clusters
         self.out_dim = config.output_dim
@@ -86,7 +90,7 @@ class NetVLADPooling(Pooling):
         self.assign = nn.Sequential(
             nn.Linear(width, clusters, bias=False), nn.BatchNorm1d(clusters), nn.Softmax(dim=1)
         )
-        self.centres = nn.Parameter(torch.randn(clusters, width) * scale)
+        self.centers = nn.Parameter(torch.randn(clusters, width) * scale)
         self.reduce = nn.Linear(clusters * width, config.output_dim, bias=False)
         self.norm = nn.BatchNorm1d(config.output_dim)
         self.gate = nn.Sequential(
@@ -98,10 +102,12 @@ class NetVLADPooling(Pooling):
     def forward(self, features: Tensor, counts: Sequence[int]) -> Tensor:
         """Return gated descriptors of unit length."""
         assigned = self.assign(features).split(list(counts))
-        residuals = torch.stack([
-            a.T @ f - a.sum(dim=0)[:, None] * self.centres
-            for a, f in zip(assigned, features.split(list(counts)), strict=True)
-        ])
+        residuals = torch.stack(
+            [
+                a.T @ f - a.sum(dim=0)[:, None] * self.centers
+                for a, f in zip(assigned, features.split(list(counts)), strict=True)
+            ]
+        )
         vlad = F.normalize(F.normalize(residuals, dim=2).flatten(1), dim=1)
         reduced = self.norm(self.reduce(vlad))
         return F.normalize(reduced * self.gate(reduced), dim=1)
@@ -110,7 +116,7 @@ class NetVLADPooling(Pooling):
 class EigenRootPooling(Pooling):
     """O2P as in LoGG3D-Net: mean outer product, square root of its eigenvalues, unit length."""
 
-    def __init__(self, width: int, config: PoolingConfig):
+    def __init__(self, width: int, config: 'PoolingConfig'):
         super().__init__(width, config)
         self.out_dim = config.channels**2
         self.project = pointwise_mlp(width, config.hidden, config.channels)
@@ -126,7 +132,7 @@ class EigenRootPooling(Pooling):
 
 POOLINGS: dict[str, type[Pooling]] = {
     'whitened': WhitenedSecondOrderPooling,
-    'gem': GeneralisedMeanPooling,
+    'gem': GeneralizedMeanPooling,
     'netvlad': NetVLADPooling,
     'o2p': EigenRootPooling,
 }

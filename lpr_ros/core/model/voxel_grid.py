@@ -1,4 +1,4 @@
-"""The grid that clouds are counted in: cells of points, packed into sortable keys."""
+"""Voxel grid: cells of points, packed into sortable keys."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ Cells = NDArray[np.int32]
 
 
 def cells_of(
-    points: Points, step: NDArray[np.float64] | float, rounded: np.ufunc = np.floor
+    points: Points, step: NDArray[np.float64] | float, rounding: np.ufunc = np.floor
 ) -> NDArray[np.int64]:
-    """Return the cell of every point; one beyond the grid is an error."""
-    with np.errstate(over='ignore'):  # infinite is out of range too
-        scaled = rounded(points / step)
+    """Return the cell of every point; CloudError if one is outside the grid."""
+    with np.errstate(over='ignore'):  # infinity is reported below
+        scaled = rounding(points / step)
     if scaled.size:
         low, high = float(scaled.min()), float(scaled.max())
         if low < -keys.LIMIT or high >= keys.LIMIT:
@@ -30,18 +30,18 @@ def cells_of(
 
 
 def packed_keys(cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pack x, y and z, in this order, 16 bits each."""
+    """Pack x, y and z into one integer, 16 bits each, z lowest."""
     biased = cells + keys.LIMIT
     return biased[:, 0] << 32 | biased[:, 1] << 16 | biased[:, 2]
 
 
 def unique_cells(points: Points, step: NDArray[np.float64]) -> Cells:
-    """Return (V, 3) the cells that hold points, sorted."""
+    """Return the sorted occupied cells (V, 3)."""
     packed = np.unique(packed_keys(cells_of(points, step)))
     unpacked = np.stack([packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF], axis=1)
     return (unpacked - keys.LIMIT).astype(np.int32)
 
 
 def columns_of(packed: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Unpack cells without their height: (N, 2)."""
+    """Unpack x and y, (N, 2)."""
     return np.stack([packed >> 16, packed & 0xFFFF], axis=1) - keys.LIMIT

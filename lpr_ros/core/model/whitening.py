@@ -1,15 +1,15 @@
-"""Instance whitening of a C x M matrix with RBLW shrinkage (SPEC A.3-A.4; Algorithm 1).
+"""Instance whitening (ZCA) of a C x M matrix with RBLW shrinkage: Algorithm 1 of the paper.
 
-The regularised covariance is A = a I + b X X', with X the centred matrix and a, b two scalars per
+The regularized covariance is A = a I + b X X', with X the centered matrix and a, b two scalars per
 cloud, so Z = A^(-1/2) X = X (a I + b X'X)^(-1/2): the smaller of C and M is decomposed. Everything
 is float64.
 
-Extreme inputs: Z and, for `svdpi` and `exact`, its gradient are finite for every finite input of
-float16 to float32 and for float64 up to 1e150: one column, equal columns (Z = 0), all zero, any
-rank, any scale. Two things see to it, and neither changes a bit of what is computed at the scales
-of a trained network: a matrix beyond 1 is divided by a power of two s, which leaves Z as it is
-when epsilon becomes epsilon / s^2; and no eigenvalue counts as smaller than the rounding of the
-largest. `eigh` has a finite Z too, but its gradient is not finite where eigenvalues are equal.
+Z and, for `svdpi` and `exact`, its gradient are finite for every finite float16 or float32 input
+and for float64 up to 1e150: one column, equal columns (Z = 0), all zeros, any rank, any scale. Two
+measures ensure it, neither of which changes a bit at the scales of a trained network: matrices
+beyond 1 are divided by a power of two s, with epsilon / s^2 instead of epsilon; and eigenvalues
+are at least the rounding error of the largest. `eigh` has a finite Z too, but its gradient is not
+finite for equal eigenvalues.
 """
 
 from typing import Any
@@ -19,74 +19,75 @@ from torch import Tensor
 
 GRADIENTS = ('svdpi', 'exact', 'eigh')
 EPSILON = 1e-5
-POWER_ITERATIONS = 19  # as in the reference code of power-iteration SVD
-FLAT_SPECTRUM = 1e-14  # relative bracket below which the covariance counts as isotropic
+POWER_ITERATIONS = 19  # of the reference code of SVD with power-iteration gradients
+FLAT_SPECTRUM = 1e-14  # relative variance of eigenvalues that counts as isotropic
 
 
 def whiten(x: Tensor, *, gradient: str = 'svdpi', shrinkage: bool = True) -> Tensor:
-    """ZCA-whiten the columns of each (B, C, M) matrix; the same in training and evaluation.
+    """ZCA-whiten the columns of each (B, C, M) matrix, in training as in evaluation.
 
-    `gradient` is how the matrix root is differentiated: `svdpi` (the paper), `exact`, or `eigh`
-    (plain autograd through the eigenvectors, small eigenvalues dropped; diverges, kept for the
+    `gradient` selects how the matrix root is differentiated: `svdpi` (the paper), `exact`, or
+    `eigh` (autograd through the eigenvectors without small eigenvalues; diverges, for the
     ablation).
     """
     if gradient not in GRADIENTS:
         raise ValueError(f'gradient {gradient!r} is not one of {list(GRADIENTS)}')
-    centred = _centred(x)
-    scale = _scale(centred)
-    centred = centred / scale[:, None, None]
-    a, b = _regularised(centred, shrinkage)
+    centered = _centered(x)
+    scale = _scale(centered)
+    centered = centered / scale[:, None, None]
+    a, b = _regularized(centered, shrinkage)
     epsilon = EPSILON / scale.square()
     if gradient == 'eigh':
-        whitened = _whiten_by_autograd(centred, a, b, epsilon)
+        whitened = _whiten_by_autograd(centered, a, b, epsilon)
     else:
         iterations = POWER_ITERATIONS if gradient == 'svdpi' else 0
         whitened = _InverseRoot.apply(  # type: ignore[no-untyped-call]
-            centred, a + epsilon, b, iterations)
+            centered, a + epsilon, b, iterations
+        )
     return whitened.to(x.dtype)
 
 
 def covariances(x: Tensor, *, shrinkage: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return the sample, shrunk and decomposed covariance (B, C, C) of each (B, C, M) matrix."""
-    centred = _centred(x)
-    a, b = _regularised(centred, shrinkage)
-    outer = centred @ centred.mT
+    centered = _centered(x)
+    a, b = _regularized(centered, shrinkage)
+    outer = centered @ centered.mT
     identity = torch.eye(x.shape[1], dtype=outer.dtype, device=outer.device)
     shrunk = a[:, None, None] * identity + b[:, None, None] * outer
     return outer / x.shape[2], shrunk, shrunk + EPSILON * identity
 
 
-def _centred(x: Tensor) -> Tensor:
-    """Return X in float64, the mean of its columns subtracted."""
+def _centered(x: Tensor) -> Tensor:
+    """Return X in float64 minus the mean of its columns."""
     wide = x.to(torch.float64)
     return wide - wide.mean(dim=2, keepdim=True)
 
 
-def _scale(centred: Tensor) -> Tensor:
-    """Return the power of two above the largest number of each matrix, at least 1, (B,)."""
-    largest = centred.detach().abs().amax((1, 2))
+def _scale(centered: Tensor) -> Tensor:
+    """Return the power of two above the largest entry of each matrix, at least 1, (B,)."""
+    largest = centered.detach().abs().amax((1, 2))
     return torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent).clamp(min=1.0)
 
 
-def _regularised(centred: Tensor, shrinkage: bool) -> tuple[Tensor, Tensor]:
-    """Return a, b of the covariance a I + b X X' of centred matrices X."""
-    rho, isotropic = _shrinkage(centred)
+def _regularized(centered: Tensor, shrinkage: bool) -> tuple[Tensor, Tensor]:
+    """Return a, b of the covariance a I + b X X' of centered matrices X."""
+    rho, isotropic = _shrinkage(centered)
     if not shrinkage:
         rho = torch.zeros_like(rho)
-    return rho * isotropic, (1.0 - rho) / centred.shape[2]
+    return rho * isotropic, (1.0 - rho) / centered.shape[2]
 
 
-def _shrinkage(centred: Tensor) -> tuple[Tensor, Tensor]:
+def _shrinkage(centered: Tensor) -> tuple[Tensor, Tensor]:
     """Return the RBLW weight rho and the mean eigenvalue Tr(S) / C, both (B,)."""
-    _, c, m = centred.shape
-    gram = _smaller_gram(centred) / m
+    _, c, m = centered.shape
+    gram = _smaller_gram(centered) / m
     trace = gram.diagonal(dim1=1, dim2=2).sum(1)
     trace_of_square = gram.square().sum((1, 2))
     bracket = trace_of_square - trace.square() / c
     is_flat = (trace <= torch.finfo(trace.dtype).tiny) | (
         bracket <= FLAT_SPECTRUM * trace.square()
     )
-    # rho tends to 1 there; the safe denominator keeps NaN out of the unused branch's gradient.
+    # rho tends to 1; the safe denominator keeps NaN out of the gradient of the unused branch.
     denominator = torch.where(is_flat, 1.0, (m + 2) * bracket)
     rho = ((m - 2) / m * trace_of_square + trace.square()) / denominator
     return torch.where(is_flat, 1.0, rho).clamp(max=1.0), trace / c
@@ -97,13 +98,13 @@ def _smaller_gram(x: Tensor) -> Tensor:
     return x @ x.mT if x.shape[1] <= x.shape[2] else x.mT @ x
 
 
-def _whiten_by_autograd(centred: Tensor, a: Tensor, b: Tensor, epsilon: Tensor) -> Tensor:
-    identity = torch.eye(centred.shape[1], dtype=centred.dtype, device=centred.device)
-    covariance = a[:, None, None] * identity + b[:, None, None] * (centred @ centred.mT)
+def _whiten_by_autograd(centered: Tensor, a: Tensor, b: Tensor, epsilon: Tensor) -> Tensor:
+    identity = torch.eye(centered.shape[1], dtype=centered.dtype, device=centered.device)
+    covariance = a[:, None, None] * identity + b[:, None, None] * (centered @ centered.mT)
     values, vectors = torch.linalg.eigh(covariance)
     kept = values > epsilon[:, None]
     roots = torch.where(kept, torch.where(kept, values, 1.0).rsqrt(), 0.0)
-    whitened: Tensor = (vectors * roots[:, None]) @ vectors.mT @ centred
+    whitened: Tensor = (vectors * roots[:, None]) @ vectors.mT @ centered
     return whitened
 
 
@@ -127,11 +128,11 @@ class _InverseRoot(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        """Apply the kernel K to the gradient of A in the eigenbasis of A (SPEC A.4.2-A.4.3).
+        """Multiply the gradient of A^(-1/2) by the kernel K in the eigenbasis of A.
 
-        For C > M only the M eigenvectors U with energy are formed. The gradient of the root, sym(G
-        X'), vanishes between two directions orthogonal to them, so the rest enters through I - U
-        U'.
+        K holds the divided differences of x^(-1/2) (Daleckii-Krein). For C > M only the M
+        eigenvectors U with energy are formed. The gradient of the root, sym(G X'), vanishes
+        between two directions orthogonal to them, so the rest enters through I - U U'.
         """
         x, a, b, values, vectors, spectrum = ctx.saved_tensors
         is_tall = x.shape[1] > x.shape[2]
@@ -156,7 +157,7 @@ class _InverseRoot(torch.autograd.Function):
 
 
 def _left_vectors(x: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
-    """Return U = X V / s, with columns of no energy set to zero."""
+    """Return U = X V / s; columns without energy are zero."""
     floor = values.amax(1, keepdim=True) * x.shape[1] * torch.finfo(x.dtype).eps
     has_energy = values > floor
     scale = torch.where(has_energy, torch.where(has_energy, values, 1.0).rsqrt(), 0.0)
@@ -176,8 +177,9 @@ def _root_kernel(left: Tensor, right: Tensor, iterations: int) -> Tensor:
     """Return dA^(-1/2)_ij / dA_ij in the eigenbasis.
 
     The exact divided difference has no difference of eigenvalues in a denominator. With
-    `iterations`, the power-iteration gradient of the paper's reference in closed form: off the
-    diagonal it is blended by r^n, r the ratio of the two eigenvalues (SPEC A.4.3).
+    `iterations` it is the closed form of n power iterations with deflation, the gradient that the
+    paper cites: off the diagonal, K (1 - r^n) + max(l_i, l_j)^(-3/2) r^n with r the ratio of the
+    smaller to the larger eigenvalue.
     """
     root_left, root_right = left.sqrt(), right.sqrt()
     exact = -1.0 / (root_left * root_right * (root_left + root_right))

@@ -1,26 +1,38 @@
-"""A drive as files that other programs read: tables, map, pose graph, trajectories."""
+"""Export of a drive: tables, map, pose graph and trajectories.
 
-from collections.abc import Iterable, Mapping, Sequence
+Conventions of loops.csv: x y z qx qy qz qw are T_match_query, the pose of the query keyframe in
+the frame of the matched keyframe. The cov_* columns are the upper triangle of
+`LoopClosure.covariance`: the covariance of a perturbation e = (x y z roll pitch yaw) in the query
+frame, T_true = T_match_query Exp(e), in m and rad. This is the convention of gtsam and graph.g2o.
+The loop closure topic has the same covariance along the axes of the match frame, as ROS requires:
+R C R' with the rotation R of T_match_query (conversions/loops.py).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import csv
+from functools import partial
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.drive_result import DriveResult
-from lpr_ros.core.drive_summary import stages_of, summarise
-from lpr_ros.core.drive_truth import Judgement, LoopErrors
-from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file
-from lpr_ros.core.g2o import write_g2o
-from lpr_ros.core.geometry import Trajectory, pose_from_quaternion, quaternion_from_pose
-from lpr_ros.core.poses import write_tum
-from lpr_ros.core.records import LoopClosure, Match
+from lpr_ros.core.files import atomic_file
+from lpr_ros.core.geometry.se3 import quaternion_from_pose
+from lpr_ros.core.geometry.trajectory import Trajectory
+from lpr_ros.core.io.pose_files import write_tum
+from lpr_ros.core.offline.evaluation import DriveEvaluation, LoopErrors
+from lpr_ros.core.offline.result import DriveResult
+from lpr_ros.core.offline.summary import odometry_poses, stages_of, summarize
+from lpr_ros.core.pose_graph.g2o import write_g2o
 
 LOOPS, KEYFRAMES, TIMINGS = 'loops.csv', 'keyframes.csv', 'timings.csv'
 MAP, GRAPH, SUMMARY = 'map.lpr', 'graph.g2o', 'summary.json'
 ODOMETRY, CORRECTED = 'trajectory_odometry.tum', 'trajectory_corrected.tum'
+RESERVE = '.reserve'  # holds disk space until the files are written
+RESERVED_BYTES = 32 * 2**20  # for the report of any drive,
+RESERVED_BYTES_PER_SCAN = 4096  # and for the tables, if every scan is a keyframe
 
 POSE = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
 AXES = ('x', 'y', 'z', 'roll', 'pitch', 'yaw')
@@ -33,84 +45,96 @@ LOOP_COLUMNS = (
 )  # fmt: skip
 
 Poses = Mapping[int, NDArray[np.float64]]
+FileWriter = Callable[[Path], object]
 
 
-def write_drive(folder: Path, result: DriveResult, judgement: Judgement | None) -> None:
-    """Write everything but the report into a folder; without odometry there is no trajectory."""
-    write_loops(folder / LOOPS, result, judgement)
-    write_keyframes(folder / KEYFRAMES, result)
-    write_timings(folder / TIMINGS, result)
-    result.database.save(folder / MAP)
-    with whole_file(folder / SUMMARY) as partial:
-        text = json.dumps(summarise(result, judgement), indent=2)
-        partial.write_text(text + '\n', encoding='utf-8')
-    poses = result.correction.poses
+def reserve_space(folder: Path, scans: int) -> None:
+    """Allocate disk space for everything but the map; OSError if there is not enough."""
+    needed = RESERVED_BYTES + scans * RESERVED_BYTES_PER_SCAN
+    with (folder / RESERVE).open('wb') as stream:
+        try:
+            os.posix_fallocate(stream.fileno(), 0, needed)
+        except OSError as error:
+            text = f'{error.strerror}; expected {needed // 2**20} MiB of free disk space'
+            raise OSError(error.errno, text, str(folder)) from error
+
+
+def write_files(folder: Path, writers: Mapping[str, FileWriter]) -> dict[str, Exception]:
+    """Write each file into the folder, releasing the reserved space; return errors by name.
+
+    A file that cannot be written is left out, and the others are still written.
+    """
+    (folder / RESERVE).unlink(missing_ok=True)
+    errors: dict[str, Exception] = {}
+    for name, write in writers.items():
+        try:
+            write(folder / name)
+        except Exception as error:  # any failure must not lose the other files
+            (folder / name).unlink(missing_ok=True)
+            errors[name] = error
+    return errors
+
+
+def drive_writers(
+    result: DriveResult, evaluation: DriveEvaluation | None
+) -> dict[str, FileWriter]:
+    """Return the writers of tables, pose graph and trajectories; without odometry, tables only."""
+    writers: dict[str, FileWriter] = {
+        LOOPS: partial(write_loops, result=result, evaluation=evaluation),
+        KEYFRAMES: partial(write_keyframes, result=result),
+        TIMINGS: partial(write_timings, result=result),
+        SUMMARY: partial(write_summary, result=result, evaluation=evaluation),
+    }
     if result.has_odometry:
-        write_g2o(folder / GRAPH, poses, result.correction.edges)
-        _write_trajectory(folder / CORRECTED, result, poses)
-        odometry = {p.id: p.T_odom_sensor for p in result.places if p.T_odom_sensor is not None}
-        _write_trajectory(folder / ODOMETRY, result, odometry)
+        corrected, edges = result.correction.poses, result.correction.edges
+        writers |= {
+            GRAPH: partial(write_g2o, poses=corrected, edges=edges),
+            CORRECTED: partial(write_trajectory, result=result, poses=corrected),
+            ODOMETRY: partial(write_trajectory, result=result, poses=odometry_poses(result)),
+        }
+    return writers
 
 
-def write_loops(path: Path, result: DriveResult, judgement: Judgement | None) -> None:
-    """Write the loops, one a row: T_match_query, its covariance, and what speaks for it."""
-    errors = {} if judgement is None else _errors_by_ends(judgement.errors)
-    refused = set(result.correction.refused)
+def map_writer(result: DriveResult) -> dict[str, FileWriter]:
+    """Return the writer of the map, by far the largest file."""
+    return {MAP: result.database.save}
+
+
+def write_loops(path: Path, result: DriveResult, evaluation: DriveEvaluation | None) -> None:
+    """Write one loop per row; the module docstring states the conventions."""
+    errors = {} if evaluation is None else _errors_by_ends(evaluation.errors)
+    rejected = set(result.correction.rejected)
     rows = []
     for loop in result.loops:
         ends = (loop.query_id, loop.match_id)
         query, match = (result.database.place(i) for i in ends)
-        rows.append([
-            *ends,
-            *pose_numbers(loop.T_match_query),
-            *(loop.covariance[i, j] for i, j in UPPER),
-            loop.overlap,
-            loop.inliers,
-            loop.match.distance,
-            loop.match.probability,
-            query.stamp_ns,
-            match.stamp_ns,
-            query.session,
-            match.session,
-            int(ends not in refused),
-            *errors.get(ends, ('', '')),
-        ])
+        rows.append(
+            [
+                *ends,
+                *pose_values(loop.T_match_query),
+                *(loop.covariance[i, j] for i, j in UPPER),
+                loop.overlap,
+                loop.inliers,
+                loop.match.distance,
+                loop.match.probability,
+                query.stamp_ns,
+                match.stamp_ns,
+                query.session,
+                match.session,
+                int(ends not in rejected),
+                *errors.get(ends, ('', '')),
+            ]
+        )
     _write_csv(path, LOOP_COLUMNS, rows)
 
 
-def read_loops(path: Path) -> list[LoopClosure]:
-    """Read the loops that `write_loops` wrote."""
-    try:
-        with path.open(newline='', encoding='utf-8') as stream:
-            return [_loop(row) for row in csv.DictReader(stream)]
-    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError, csv.Error) as error:
-        raise DatasetError(f'{path}: expected a loops.csv of this package: {error!r}') from error
-
-
-def _loop(row: Mapping[str, str]) -> LoopClosure:
-    values = [float(row[name]) for name in POSE]
-    covariance = np.zeros((6, 6))
-    for (i, j), name in zip(UPPER, COVARIANCE, strict=True):
-        covariance[i, j] = covariance[j, i] = float(row[name])
-    match_id = int(row['match_id'])
-    return LoopClosure(
-        int(row['query_id']),
-        match_id,
-        pose_from_quaternion(values[:3], values[3:]),
-        covariance,
-        float(row['overlap']),
-        int(row['inliers']),
-        Match(match_id, float(row['distance']), float(row['probability'])),
-    )
-
-
 def write_keyframes(path: Path, result: DriveResult) -> None:
-    """Write the keyframes of the drive: where they are by odometry, corrected and in truth."""
+    """Write the keyframes of the drive with odometry, corrected and true poses."""
     outcomes = {outcome.query_id: outcome for outcome in result.outcomes}
     loops = {loop.query_id: loop.match_id for loop in result.loops}
     frames = ('odom', 'corrected', 'true')
     columns = [
-        'id', 'session', 'stamp_ns', 'travelled_m',
+        'id', 'session', 'stamp_ns', 'traveled_m',
         *(f'{frame}_{name}' for frame in frames for name in POSE),
         'nearest_id', 'nearest_distance', 'nearest_probability', 'candidates', 'loop_match_id',
     ]  # fmt: skip
@@ -127,8 +151,8 @@ def write_keyframes(path: Path, result: DriveResult) -> None:
             place.id,
             place.session,
             place.stamp_ns,
-            place.travelled_m,
-            *(v for T in poses for v in ([''] * len(POSE) if T is None else pose_numbers(T))),
+            place.traveled_m,
+            *(v for T in poses for v in ([''] * len(POSE) if T is None else pose_values(T))),
             *(['', '', ''] if nearest is None
               else [nearest.keyframe_id, nearest.distance, nearest.probability]),
             outcome.candidates if outcome else '',
@@ -138,7 +162,7 @@ def write_keyframes(path: Path, result: DriveResult) -> None:
 
 
 def write_timings(path: Path, result: DriveResult) -> None:
-    """Write the milliseconds of each keyframe by stage; an empty cell is a stage not reached."""
+    """Write the milliseconds of each keyframe by stage; empty if the stage was not reached."""
     stages = stages_of(result)
     rows = [
         [o.query_id, *(1e3 * o.seconds[s] if s in o.seconds else '' for s in stages)]
@@ -147,25 +171,36 @@ def write_timings(path: Path, result: DriveResult) -> None:
     _write_csv(path, ['keyframe_id', *(f'{stage}_ms' for stage in stages)], rows)
 
 
-def pose_numbers(T: NDArray[np.float64]) -> list[float]:
-    """Return x y z qx qy qz qw."""
-    return [float(v) for v in (*T[:3, 3], *quaternion_from_pose(T))]
+def write_summary(path: Path, result: DriveResult, evaluation: DriveEvaluation | None) -> None:
+    """Write the numbers of the drive as JSON."""
+    with atomic_file(path) as temporary:
+        text = json.dumps(summarize(result, evaluation), indent=2)
+        temporary.write_text(text + '\n', encoding='utf-8')
 
 
-def _errors_by_ends(errors: LoopErrors) -> dict[tuple[int, int], tuple[float, float]]:
-    rows = zip(errors.loops, errors.metres.tolist(), errors.degrees.tolist(), strict=True)
-    return {(loop.query_id, loop.match_id): (metres, degrees) for loop, metres, degrees in rows}
-
-
-def _write_trajectory(path: Path, result: DriveResult, poses: Poses) -> None:
+def write_trajectory(path: Path, result: DriveResult, poses: Poses) -> None:
+    """Write the poses of the keyframes of this drive in TUM format."""
     places = [place for place in result.places if place.id in poses]
     stamps_ns, T = [p.stamp_ns for p in places], np.stack([poses[p.id] for p in places])
     write_tum(path, Trajectory.from_unordered(stamps_ns, T))
 
 
+def pose_values(T: NDArray[np.float64]) -> list[float]:
+    """Return x y z qx qy qz qw."""
+    return [float(v) for v in (*T[:3, 3], *quaternion_from_pose(T))]
+
+
+def _errors_by_ends(errors: LoopErrors) -> dict[tuple[int, int], tuple[float, float]]:
+    rows = zip(errors.loops, errors.meters.tolist(), errors.degrees.tolist(), strict=True)
+    return {(loop.query_id, loop.match_id): (meters, degrees) for loop, meters, degrees in rows}
+
+
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table, numbers to the last digit."""
-    with whole_file(path) as partial, partial.open('w', newline='', encoding='utf-8') as stream:
+    """Write a table with numbers in full precision."""
+    with (
+        atomic_file(path) as temporary,
+        temporary.open('w', newline='', encoding='utf-8') as stream,
+    ):
         writer = csv.writer(stream, lineterminator='\n')
         writer.writerow(columns)
         for row in rows:

@@ -1,7 +1,7 @@
-"""Everything that is known after a drive: what files and report are made of.
+"""The result of a drive, from which files and report are written.
 
-It is put together by an offline run, or from what was recorded of an online one: the map, the
-published loops, and as much of the rest as there is.
+It comes from an offline run, or is assembled from the map and loops of an online one, with the
+other fields left empty.
 """
 
 from collections.abc import Mapping
@@ -10,63 +10,74 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.correction import Correction
-from lpr_ros.core.database import PlaceDatabase
+from lpr_ros.core.database.place_database import PlaceDatabase
 from lpr_ros.core.pipeline import PipelineConfig, Step
-from lpr_ros.core.records import LoopClosure, Match, Place
+from lpr_ros.core.pose_graph.graph import Edge
+from lpr_ros.core.types import LoopClosure, Match, Place
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """The optimized pose graph."""
+
+    poses: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)  # T_map_sensor by ID
+    edges: tuple[Edge, ...] = ()  # odometry and loop closures
+    rejected: tuple[tuple[int, int], ...] = ()  # (query, match) of loops that are outliers
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What became of one keyframe."""
+    """What happened to one keyframe."""
 
     query_id: int
     matches: tuple[Match, ...]  # nearest first
-    candidates: int  # of them, worth verifying
-    rejected: tuple[int, ...] = ()  # of them, keyframes that geometry spoke against
-    verified: LoopClosure | None = None  # accepted by geometry, whether trusted or not
+    candidates: int  # number of matches that passed the sequence filter
+    rejected: tuple[int, ...] = ()  # candidates that failed geometric verification
+    verified: LoopClosure | None = None  # passed geometric verification, consistent or not
     seconds: Mapping[str, float] = field(default_factory=dict)  # by stage
 
     @classmethod
     def of(cls, step: Step) -> 'Outcome':
-        """Keep of a step what is small."""
+        """Extract the outcome of a step, without descriptors and clouds."""
         return cls(
-            step.sighting.keyframe.id,
-            step.sighting.matches,
-            len(step.sighting.candidates),
-            tuple(c.match.keyframe_id for c in step.verdict.rejected),
-            step.verdict.verified,
+            step.keyframe_query.keyframe.id,
+            step.keyframe_query.matches,
+            len(step.keyframe_query.candidates),
+            tuple(c.match.keyframe_id for c in step.result.rejected),
+            step.result.verified,
             step.seconds,
         )
 
 
 @dataclass(frozen=True)
 class CheckpointNote:
-    """Which weights were used, and on what terms."""
+    """The weights that were used, and their license."""
 
     path: str = ''
     fingerprint: str = ''
-    licence: str = ''
+    license: str = ''
     provenance: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class DriveResult:
-    """A drive with its keyframes, loops, corrected poses and, where known, the truth."""
+    """A drive with its keyframes, loops, corrected poses and, if known, ground truth."""
 
     name: str
-    database: PlaceDatabase  # old map and this drive
-    loops: tuple[LoopClosure, ...]  # trusted, in order of arrival
+    database: PlaceDatabase  # existing map and this drive
+    loops: tuple[LoopClosure, ...]  # consistent, in order of publication
     correction: Correction = field(default_factory=Correction)
     config: PipelineConfig = field(default_factory=PipelineConfig)
-    first_id: int = 0  # keyframes before this one are an old map's
+    first_id: int = 0  # keyframes before this one belong to the existing map
     outcomes: tuple[Outcome, ...] = ()  # of the keyframes of this drive
-    T_world_sensor: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)  # truth, by id
-    scans: int = 0  # read, the bad ones too
-    drops: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # kind -> what was wrong
+    T_world_sensor: Mapping[int, NDArray[np.float64]] = field(
+        default_factory=dict
+    )  # ground truth by ID
+    scans: int = 0  # including dropped ones
+    drops: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # kind -> error messages
     duration_s: float = 0.0  # of the recording
-    wall_s: float = 0.0  # that it took
-    about: Mapping[str, str] = field(default_factory=dict)  # where the data is from
+    wall_s: float = 0.0  # processing time
+    about: Mapping[str, str] = field(default_factory=dict)  # topics or files of the data
     checkpoint: CheckpointNote = field(default_factory=CheckpointNote)
     interrupted: bool = False
 
@@ -77,15 +88,15 @@ class DriveResult:
 
     @property
     def has_odometry(self) -> bool:
-        """Whether this drive has any poses."""
+        """Whether any keyframe of this drive has odometry."""
         return any(place.T_odom_sensor is not None for place in self.places)
 
     @property
-    def travelled_m(self) -> float:
-        """Way of all sessions of this drive, by odometry."""
-        ends = {place.session: place.travelled_m for place in self.places}
+    def traveled_m(self) -> float:
+        """Distance traveled in all sessions of this drive, from odometry."""
+        ends = {place.session: place.traveled_m for place in self.places}
         return sum(ends.values())
 
     def dropped(self) -> int:
-        """Count the scans left out; one whose verification failed is in the map."""
+        """Return the number of dropped scans; a scan whose verification failed is in the map."""
         return sum(len(texts) for kind, texts in self.drops.items() if kind != 'verification')

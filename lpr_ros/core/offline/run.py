@@ -1,6 +1,6 @@
-"""The pipeline over a whole recording, at full speed."""
+"""Runs the pipeline over a recording, as fast as possible."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 import logging
 from pathlib import Path
@@ -9,28 +9,53 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.back_end import BackEndConfig
-from lpr_ros.core.closer_process import CloserProcess
 from lpr_ros.core.config import override
-from lpr_ros.core.correction import correct
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.drive_result import CheckpointNote, DriveResult, Outcome
+from lpr_ros.core.database.place_database import PlaceDatabase
+from lpr_ros.core.database.session_names import clean_session_name
 from lpr_ros.core.errors import DatasetError, ScanError, VerificationError
-from lpr_ros.core.loop_closer import Verdict
-from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
-from lpr_ros.core.recogniser import Describes
-from lpr_ros.core.records import LoopClosure
-from lpr_ros.core.scan_source import ScanSource, SourceScan
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
+from lpr_ros.core.loop_closure.worker_process import VerificationProcess
+from lpr_ros.core.offline.result import CheckpointNote, Correction, DriveResult, Outcome
+from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step, load_database
+from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer, PoseGraphOptimizerConfig
+from lpr_ros.core.recordings.base import Recording, RecordingScan
+from lpr_ros.core.types import DescriptorExtractor, LoopClosure, VerificationResult
 
 logger = logging.getLogger(__name__)
-
-HANGS_S = 3600.0  # of one verification: no robot waits for it, and a laptop may sleep
+VERIFICATION_TIMEOUT_S = 3600.0  # nothing is waiting for it, and a laptop may be suspended
 INTERVAL_WITHOUT_ODOMETRY_S = 1.0
 
 
+def correct(
+    database: PlaceDatabase,
+    loops: Sequence[LoopClosure],
+    config: PoseGraphOptimizerConfig | None = None,
+    noise: OdometryNoiseConfig | None = None,
+) -> Correction:
+    """Optimize the pose graph of all keyframes with odometry and the loops between them."""
+    by_query: dict[int, list[LoopClosure]] = {}
+    for loop in loops:
+        by_query.setdefault(loop.query_id, []).append(loop)
+    optimizer = PoseGraphOptimizer(config, noise)
+    for keyframe_id in range(len(database)):
+        keyframe = database[keyframe_id]
+        if keyframe.T_odom_sensor is None:
+            continue
+        optimizer.add_keyframe(keyframe)
+        for loop in by_query.get(keyframe_id, ()):
+            if loop.match_id in optimizer.graph.poses:
+                optimizer.add_loop(loop)
+    rejected = optimizer.optimize_robust()
+    return Correction(
+        optimizer.poses,
+        tuple(optimizer.graph.edges),
+        tuple((edge.to_id, edge.from_id) for edge in rejected),
+    )
+
+
 @dataclass(eq=False)
-class Gathered:
-    """What a run has so far; `on_scan` is shown it after every scan."""
+class Progress:
+    """The intermediate results of a run, passed to `on_scan` after every scan."""
 
     scans: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
@@ -38,126 +63,115 @@ class Gathered:
     truth: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     drops: dict[str, list[str]] = field(default_factory=dict)
 
-    def take(self, recorded: SourceScan, step: Step) -> None:
-        """Keep what a keyframe brought."""
+    def add(self, recorded: RecordingScan, step: Step) -> None:
+        """Add the outcome of a keyframe."""
         outcome = Outcome.of(step)
         self.outcomes.append(outcome)
-        self.loops.extend(step.verdict.trusted)
+        self.loops.extend(step.result.trusted)
         if recorded.T_world_sensor is not None:
             self.truth[outcome.query_id] = recorded.T_world_sensor
 
     def drop(self, kind: str, error: Exception) -> None:
-        """Count a scan that was left out."""
+        """Record a dropped scan."""
         self.drops.setdefault(kind, []).append(str(error))
 
 
 def run_offline(
-    source: ScanSource,
-    describer: Describes,
+    source: Recording,
+    extractor: DescriptorExtractor,
     config: PipelineConfig | None = None,
     *,
     session: str = '',
     old_map: Path | None = None,
     checkpoint: CheckpointNote | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-    on_scan: Callable[[Gathered], None] = lambda gathered: None,
+    on_scan: Callable[[Progress], None] = lambda progress: None,
 ) -> DriveResult:
-    """Run the pipeline over a source; what is bad in it is counted and left out.
+    """Run the pipeline over a recording; invalid scans are recorded and dropped.
 
-    With an old map the drive is also matched against the sessions in it. When `should_stop` says
-    so, the result is that of the drive so far.
+    With an existing map, the drive is also matched against its sessions. When `should_stop`
+    returns True, the run ends with the result so far.
     """
     start = time.perf_counter()
     config = settings_for(source, config or PipelineConfig())
-    database = None if old_map is None else _loaded(old_map, config, describer)
+    database = None if old_map is None else load_database(old_map, config, extractor)
     first_id = 0 if database is None else len(database)
-    # As in the node: what registration never gives back ends with its process.
-    closer = CloserProcess(
-        config.verification, config.pairwise, config.candidates, timeout_s=HANGS_S
-    )
-    gathered = Gathered()
+    # In a child process, as in the node, because the registration libraries leak memory.
+    verifier = VerificationProcess(config.verification, timeout_s=VERIFICATION_TIMEOUT_S)
+    progress = Progress()
     try:
-        pipeline = Pipeline(
-            config, describer, database=database, closer=closer, session=session or source.name
-        )
-        for recorded in _readable(source, gathered):
+        named = override(config, {'session.name': session or clean_session_name(source.name)})
+        pipeline = Pipeline(named, extractor, database=database, verifier=verifier)
+        for recorded in _readable_scans(source, progress):
             if should_stop():
                 break
-            _add(pipeline, recorded, gathered, source.has_odometry)
-            on_scan(gathered)
+            _add(pipeline, recorded, progress, source.has_odometry)
+            on_scan(progress)
     finally:
-        closer.stop()
-    back_end = BackEndConfig(odometry=config.pairwise.odometry)
+        verifier.stop()
+    optimizer = PoseGraphOptimizerConfig(max_step_m=config.session.max_step_m)
+    noise = config.odometry_noise
     return DriveResult(
         name=source.name,
         database=pipeline.database,
-        loops=tuple(gathered.loops),
-        correction=correct(pipeline.database, gathered.loops, back_end),
+        loops=tuple(progress.loops),
+        correction=correct(pipeline.database, progress.loops, optimizer, noise),
         config=config,
         first_id=first_id,
-        outcomes=tuple(gathered.outcomes),
-        T_world_sensor=gathered.truth,
-        scans=gathered.scans,
-        drops={kind: tuple(texts) for kind, texts in gathered.drops.items()},
+        outcomes=tuple(progress.outcomes),
+        T_world_sensor=progress.truth,
+        scans=progress.scans,
+        drops={kind: tuple(texts) for kind, texts in progress.drops.items()},
         duration_s=source.duration_s,
         wall_s=time.perf_counter() - start,
         about=source.about | {'old map': str(old_map or '')},
-        checkpoint=checkpoint or CheckpointNote(fingerprint=describer.fingerprint),
-        interrupted=gathered.scans < len(source) and should_stop(),
+        checkpoint=checkpoint or CheckpointNote(fingerprint=extractor.fingerprint),
+        interrupted=progress.scans < len(source) and should_stop(),
     )
 
 
-def _loaded(old_map: Path, config: PipelineConfig, describer: Describes) -> PlaceDatabase:
-    return PlaceDatabase.load(
-        old_map,
-        config.database,
-        fingerprint=describer.fingerprint,
-        calibration=describer.calibration,
-    )
-
-
-def settings_for(source: ScanSource, config: PipelineConfig) -> PipelineConfig:
-    """Without odometry nobody knows how far it went: keyframes then come by time."""
+def settings_for(source: Recording, config: PipelineConfig) -> PipelineConfig:
+    """Return settings with keyframes by time if the recording has no odometry."""
     if source.has_odometry or config.keyframes.interval_s > 0.0:
         return config
     logger.warning(
-        '%s has no odometry: a keyframe every %g s, and no trajectory',
+        '%s has no odometry: using a keyframe every %g s, without a trajectory',
         source.name,
         INTERVAL_WITHOUT_ODOMETRY_S,
     )
     return override(config, {'keyframes.interval_s': INTERVAL_WITHOUT_ODOMETRY_S})
 
 
-def _readable(source: ScanSource, gathered: Gathered) -> Iterator[SourceScan]:
-    """Yield what can be read, and count all of it."""
+def _readable_scans(source: Recording, progress: Progress) -> Iterator[RecordingScan]:
+    """Yield the scans that can be read, and count all of them."""
 
-    def unreadable(error: DatasetError) -> None:
-        gathered.scans += 1
-        gathered.drop('unreadable', error)
+    def on_unreadable(error: DatasetError) -> None:
+        progress.scans += 1
+        progress.drop('unreadable', error)
 
-    for recorded in source.scans(unreadable):
-        gathered.scans += 1
+    for recorded in source.scans(on_unreadable):
+        progress.scans += 1
         yield recorded
 
 
-def _add(pipeline: Pipeline, recorded: SourceScan, gathered: Gathered, expects: bool) -> None:
-    """Hand one scan to the pipeline; `expects` odometry where the drive has some."""
+def _add(
+    pipeline: Pipeline, recorded: RecordingScan, progress: Progress, has_odometry: bool
+) -> None:
+    """Process one scan; if the drive has odometry, every scan must have it."""
     try:
-        if expects and recorded.scan.T_odom_sensor is None:
-            raise ScanError(
-                'odometry', f'no odometry at {recorded.scan.stamp_ns} ns'
-            )
-        sighting = pipeline.recogniser.add(recorded.scan)
-        # An index built beside would answer from some later scan on: another one in every run.
+        if has_odometry and recorded.scan.T_odom_sensor is None:
+            raise ScanError('odometry', f'no odometry at {recorded.scan.stamp_ns} ns')
+        keyframe_query = pipeline.recognize(recorded.scan)
+        # Wait for the index built in the background, so that every run gives the same matches.
         pipeline.database.wait()
     except ScanError as error:
-        gathered.drop(error.kind, ScanError(error.kind, f'scan {recorded.index}: {error}'))
+        progress.drop(error.kind, ScanError(error.kind, f'scan {recorded.index}: {error}'))
         return
-    if sighting is None:
+    if keyframe_query is None:
         return
     try:
-        verdict = pipeline.closer.close(sighting)
+        result = pipeline.verify(keyframe_query)
     except VerificationError as error:
-        gathered.drop('verification', error)
-        verdict = Verdict(sighting.keyframe.id)
-    gathered.take(recorded, Step(sighting, verdict))
+        progress.drop('verification', error)
+        result = VerificationResult(keyframe_query.keyframe.id)
+    progress.add(recorded, Step(keyframe_query, result))

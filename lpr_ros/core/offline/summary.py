@@ -1,4 +1,4 @@
-"""A drive in a few numbers, under the names that the benchmarks use too."""
+"""The numbers of a drive, as in summary.json; evaluation.py defines those of accuracy."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,18 +6,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.drive_result import DriveResult
-from lpr_ros.core.drive_truth import Judgement
-from lpr_ros.core.geometry import invert
-from lpr_ros.core.records import LoopClosure
+from lpr_ros.core.geometry.se3 import invert
+from lpr_ros.core.offline.evaluation import DriveEvaluation
+from lpr_ros.core.offline.result import DriveResult
+from lpr_ros.core.offline.statistics import mean_of, median_of, percentile_of
+from lpr_ros.core.types import LoopClosure
 
-STAGES = ('keyframe', 'describe', 'store', 'search', 'verify', 'agree')  # in order of the data
+STAGES = ('keyframe', 'describe', 'store', 'search', 'verify', 'agree')  # in order of execution
 
 Poses = Mapping[int, NDArray[np.float64]]
 
 
-def summarise(result: DriveResult, judgement: Judgement | None) -> dict[str, Any]:
-    """Return plain numbers and texts for summary.json; what the truth would say is left out."""
+def summarize(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[str, Any]:
+    """Return the contents of summary.json; accuracy only with ground truth."""
     timing = {stage: stage_ms(result, stage) for stage in stages_of(result)}
     summary: dict[str, Any] = {
         'drive': result.name,
@@ -25,7 +26,7 @@ def summarise(result: DriveResult, judgement: Judgement | None) -> dict[str, Any
         'dropped': {kind: len(texts) for kind, texts in result.drops.items()},
         'keyframes': len(result.places),
         'keyframes_of_old_map': result.first_id,
-        'travelled_m': result.travelled_m,
+        'travelled_m': result.traveled_m,
         'duration_s': result.duration_s,
         'wall_s': result.wall_s,
         'interrupted': result.interrupted,
@@ -33,8 +34,8 @@ def summarise(result: DriveResult, judgement: Judgement | None) -> dict[str, Any
         'verified': sum(o.verified is not None for o in result.outcomes),
         'loops': len(result.loops),
         'loops_into_old_map': sum(x.match_id < result.first_id for x in result.loops),
-        'loops_refused_by_optimiser': len(result.correction.refused),
-        'ms_per_keyframe': mean_of(keyframe_ms(result)[1:]),  # the first one also compiles
+        'loops_refused_by_optimiser': len(result.correction.rejected),
+        'ms_per_keyframe': mean_of(keyframe_ms(result)[1:]),  # without JIT compilation
         'ms_by_stage': {
             stage: {'median': median_of(ms), 'p95': percentile_of(ms, 95.0)}
             for stage, ms in timing.items()
@@ -45,50 +46,43 @@ def summarise(result: DriveResult, judgement: Judgement | None) -> dict[str, Any
         'checkpoint': {
             'path': result.checkpoint.path,
             'fingerprint': result.checkpoint.fingerprint,
-            'licence': result.checkpoint.licence,
+            'licence': result.checkpoint.license,
         },
     }
-    if judgement is not None:
-        errors = judgement.errors
+    if evaluation is not None:
         summary |= {
-            'revisits': len(judgement.revisits),
-            'precision': judgement.precision,
-            'recall': judgement.recall,
-            'pose_error_median_m': median_of(errors.metres),
-            'pose_error_median_deg': median_of(errors.degrees),
-            'pose_error_p99_m': percentile_of(errors.metres, 99.0),
-            'nees_per_dim': mean_of(errors.nees),
-            'ate_odometry_m': judgement.ate_odometry_m,
-            'ate_corrected_m': judgement.ate_corrected_m,
+            **evaluation.loop_metrics,
+            'ate_odometry_m': evaluation.ate_odometry_m,
+            'ate_corrected_m': evaluation.ate_corrected_m,
         }
     plain: dict[str, Any] = _without_nan(summary)
     return plain
 
 
 def stages_of(result: DriveResult) -> list[str]:
-    """Return the stages that took any time, in order of the data."""
+    """Return the stages that ran, in order of execution."""
     timed = {stage for outcome in result.outcomes for stage in outcome.seconds}
     return [s for s in STAGES if s in timed] + sorted(timed - set(STAGES))
 
 
 def stage_ms(result: DriveResult, stage: str) -> NDArray[np.float64]:
-    """Return the milliseconds of a stage, of the keyframes that came to it."""
+    """Return the milliseconds of a stage, for the keyframes that reached it."""
     return np.array([1e3 * o.seconds[stage] for o in result.outcomes if stage in o.seconds])
 
 
 def keyframe_ms(result: DriveResult) -> NDArray[np.float64]:
-    """Return the milliseconds of each keyframe, all stages together."""
+    """Return the milliseconds of each keyframe, summed over all stages."""
     return np.array([1e3 * sum(o.seconds.values()) for o in result.outcomes])
 
 
 def odometry_poses(result: DriveResult) -> dict[int, NDArray[np.float64]]:
-    """Return T_odom_sensor of the keyframes, old map included, by id."""
+    """Return T_odom_sensor by ID, including the existing map."""
     places = (result.database.place(i) for i in range(len(result.database)))
     return {p.id: p.T_odom_sensor for p in places if p.T_odom_sensor is not None}
 
 
 def loop_gaps_m(result: DriveResult, poses: Poses) -> NDArray[np.float64]:
-    """Return by how much poses miss the loops within a session: what closing them mends."""
+    """Return how far the poses violate each loop closure within a session."""
     gaps = [
         gap_m(loop, poses)
         for loop in result.loops
@@ -98,34 +92,19 @@ def loop_gaps_m(result: DriveResult, poses: Poses) -> NDArray[np.float64]:
 
 
 def gap_m(loop: LoopClosure, poses: Poses) -> float:
-    """Return how far the query is, by poses, from where the loop has it."""
+    """Return the distance between the query position by poses and by the loop closure."""
     T_match_query = invert(poses[loop.match_id]) @ poses[loop.query_id]
     return float(np.linalg.norm(T_match_query[:3, 3] - loop.T_match_query[:3, 3]))
 
 
 def is_within_session(result: DriveResult, loop: LoopClosure) -> bool:
-    """Tell whether both ends share an odometry frame."""
+    """Return whether both keyframes share an odometry frame."""
     ends = (result.database.place(i) for i in (loop.query_id, loop.match_id))
     return len({place.session for place in ends}) == 1
 
 
-def mean_of(values: NDArray[np.float64]) -> float:
-    """Return the mean; NaN of nothing."""
-    return float(np.mean(values)) if len(values) else float('nan')
-
-
-def median_of(values: NDArray[np.float64]) -> float:
-    """Return the median; NaN of nothing."""
-    return percentile_of(values, 50.0)
-
-
-def percentile_of(values: NDArray[np.float64], percent: float) -> float:
-    """Return a percentile; NaN of nothing."""
-    return float(np.percentile(values, percent)) if len(values) else float('nan')
-
-
 def _without_nan(value: Any) -> Any:
-    """Replace NaN by None: JSON has no NaN."""
+    """Replace NaN by None, because JSON has no NaN."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""The pose graph: keyframes, odometry between them, loop closures. It optimises nothing itself."""
+"""The pose graph: keyframes, odometry edges and loop closures, without optimization."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,44 +8,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import GraphError
-from lpr_ros.core.geometry import invert
-from lpr_ros.core.odometry_noise import OdometryNoiseConfig, drift_covariance
-from lpr_ros.core.records import Keyframe, LoopClosure
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig, drift_covariance
+from lpr_ros.core.geometry.se3 import invert
+from lpr_ros.core.types import Keyframe, LoopClosure
+
+MAX_STEP_M = 20.0  # larger odometry steps are jumps, not motion
 
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """A measured relative pose; the covariance is of a small motion on its right (tangent.py)."""
+    """A measured relative pose, with its covariance in the tangent space of the `to` frame."""
 
     from_id: int
     to_id: int
     T_from_to: NDArray[np.float64]  # (4, 4)
-    covariance: NDArray[np.float64]  # (6, 6), x y z roll pitch yaw
+    covariance: NDArray[np.float64]  # (6, 6), x y z roll pitch yaw, m and rad
     is_loop: bool = False
 
 
 class PoseGraph:
-    """Keyframes by id, in the odometry frame of their session, and the edges between them."""
+    """Keyframes in the odometry frame of their session, and the edges between them."""
 
-    def __init__(self, noise: OdometryNoiseConfig | None = None):
+    def __init__(self, noise: OdometryNoiseConfig | None = None, max_step_m: float = MAX_STEP_M):
         self._noise = noise or OdometryNoiseConfig()
+        self._max_step_m = max_step_m
         self._poses: dict[int, NDArray[np.float64]] = {}
-        self._newest: dict[str, Keyframe] = {}
+        self._latest: dict[str, Keyframe] = {}
         self.edges: list[Edge] = []
 
     @property
     def poses(self) -> Mapping[int, NDArray[np.float64]]:
-        """T_odom_sensor of every keyframe, in order of arrival."""
+        """T_odom_sensor of every keyframe by ID, in order of arrival."""
         return MappingProxyType(self._poses)
 
-    def newest_of(self, session: str) -> int | None:
-        """Return the id of the newest keyframe of a session, or None."""
-        return self._newest[session].id if session in self._newest else None
+    def latest_of(self, session: str) -> int | None:
+        """Return the ID of the latest keyframe of a session, or None."""
+        return self._latest[session].id if session in self._latest else None
 
     def add_keyframe(self, keyframe: Keyframe) -> Edge | None:
-        """Take a keyframe; return the odometry edge from the one before it in its session.
+        """Add a keyframe; return the odometry edge from the previous one of its session.
 
-        None for the first, and after a jump of odometry: what follows hangs on loops alone.
+        None for the first keyframe and after an odometry jump: only loop closures connect what
+        follows.
         """
         T_odom_sensor = keyframe.T_odom_sensor
         if T_odom_sensor is None or not np.isfinite(T_odom_sensor).all():
@@ -53,22 +57,22 @@ class PoseGraph:
                 f'keyframe {keyframe.id}: expected a finite pose, got {T_odom_sensor}'
             )
         if keyframe.id in self._poses:
-            raise GraphError(f'keyframe {keyframe.id}: is in the graph already')
-        before = self._newest.get(keyframe.session)
+            raise GraphError(f'keyframe {keyframe.id} is already in the graph')
+        previous = self._latest.get(keyframe.session)
         self._poses[keyframe.id] = T_odom_sensor
-        self._newest[keyframe.session] = keyframe
-        edge = None if before is None else self._odometry_edge(before, keyframe)
+        self._latest[keyframe.session] = keyframe
+        edge = None if previous is None else self._odometry_edge(previous, keyframe)
         if edge is not None:
             self.edges.append(edge)
         return edge
 
     def add_loop(self, loop: LoopClosure) -> Edge:
-        """Take a loop closure between two keyframes of the graph."""
+        """Add a loop closure between two keyframes of the graph."""
         for keyframe_id in (loop.match_id, loop.query_id):
             if keyframe_id not in self._poses:
                 raise GraphError(f'loop closure: keyframe {keyframe_id} is not in the graph')
         if loop.match_id == loop.query_id:
-            raise GraphError(f'loop closure: keyframe {loop.query_id} with itself')
+            raise GraphError(f'loop closure: keyframe {loop.query_id} matches itself')
         if not np.isfinite(loop.T_match_query).all() or not is_covariance(loop.covariance):
             raise GraphError(
                 f'loop closure {loop.query_id} to {loop.match_id}: expected a finite pose and a '
@@ -78,17 +82,18 @@ class PoseGraph:
         self.edges.append(edge)
         return edge
 
-    def _odometry_edge(self, before: Keyframe, after: Keyframe) -> Edge | None:
-        T_before_after = invert(self._poses[before.id]) @ self._poses[after.id]
-        step_m = float(np.linalg.norm(T_before_after[:3, 3]))
-        if step_m > self._noise.jump_m:
+    def _odometry_edge(self, previous: Keyframe, keyframe: Keyframe) -> Edge | None:
+        T_from_to = invert(self._poses[previous.id]) @ self._poses[keyframe.id]
+        step_m = float(np.linalg.norm(T_from_to[:3, 3]))
+        if step_m > self._max_step_m:
             return None
-        way_m = max(step_m, after.travelled_m - before.travelled_m)
-        return Edge(before.id, after.id, T_before_after, drift_covariance(way_m, self._noise))
+        traveled_m = max(step_m, keyframe.traveled_m - previous.traveled_m)
+        covariance = drift_covariance(traveled_m, self._noise)
+        return Edge(previous.id, keyframe.id, T_from_to, covariance)
 
 
 def is_covariance(matrix: NDArray[np.float64]) -> bool:
-    """Say whether a matrix is 6x6, finite, symmetric and positive definite."""
+    """Return whether a matrix is 6x6, finite, symmetric and positive definite."""
     if matrix.shape != (6, 6) or not np.isfinite(matrix).all():
         return False
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12):

@@ -1,4 +1,4 @@
-"""The scans of a recording with PointCloud2 and, where there are any, poses."""
+"""The scans of a bag: PointCloud2 messages with poses from a topic or a file."""
 
 from collections.abc import Iterator, Sequence
 import logging
@@ -9,89 +9,95 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.bag_scans import (
-    CLOUD_TYPES,
-    POSE_TYPES,
-    Progress,
-    Recording,
-    decode_scan,
-    index_recording,
-)
-from lpr_ros.core.bags import Bag, BagMessage, OnBad, choose_topic, is_ground_truth, report
-from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.scan_source import (
+from lpr_ros.core.io.pose_files import read_pose_file
+from lpr_ros.core.recordings.bag_index import BagIndex, decode_points, index_recording
+from lpr_ros.core.recordings.bag_reader import Bag, BagMessage, choose_topic, is_ground_truth
+from lpr_ros.core.recordings.base import (
+    DEFAULT_OPTIONS,
     DriveTable,
-    ScanSource,
-    SourceScan,
+    OnBad,
+    Recording,
+    RecordingOptions,
+    RecordingScan,
     poses_at,
-    read_pose_file,
+    printable,
+    report,
     unknown_poses,
 )
+from lpr_ros.core.recordings.message_types import CLOUD_TYPES, POSE_TYPES
+from lpr_ros.core.timing import NS_PER_S
 
 logger = logging.getLogger(__name__)
 
-MAX_ODOMETRY_GAP_NS = NS_PER_S  # a longer silence is a failure: no pose is made up in it
+MAX_ODOMETRY_GAP_NS = NS_PER_S  # do not interpolate across dropouts
 
 
-class BagSource(ScanSource):
-    """One recording, read in order or scan by scan.
+class BagRecording(Recording):
+    """The scans of one bag, read in order or by index; a split bag is a list of paths.
 
-    The odometry comes from `poses`, a TUM or KITTI file, or else from the topic `odometry`; the
-    truth from the topic or pose file `truth`, or a topic called ground truth. Topics are found by
-    type when there is only one. `T_base_sensor` places the sensor on the body that the poses
-    follow; by default it is looked up in /tf_static.
+    Odometry comes from the pose file of the options (TUM or KITTI), or else from a topic; ground
+    truth from a topic or pose file, or a topic named ground truth. Topics are found by type if
+    there is only one. The extrinsic T_base_sensor defaults to /tf_static.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        *,
-        points: str = '',
-        odometry: str = '',
-        truth: str = '',
-        poses: Path | None = None,
-        T_base_sensor: NDArray[np.float64] | None = None,
-        on_bad: OnBad | None = None,
-        progress: Progress = lambda messages, total: messages,
-    ):
-        self.paths = [Path(p) for p in paths]
+    description = 'a bag (rosbag2 folder, .mcap, .db3, ROS 1 .bag)'
+
+    def __init__(self, path: Path | Sequence[Path], options: RecordingOptions = DEFAULT_OPTIONS):
+        self.paths = [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
         self._bag, self._pid = Bag(self.paths), os.getpid()
-        self.cloud_topic = choose_topic(self.bag, CLOUD_TYPES, 'PointCloud2', points)
-        self.odometry_topic = self._choose_odometry(odometry) if poses is None else ''
-        truth_file = Path(truth) if truth and Path(truth).is_file() else None
-        self.truth_topic = '' if truth_file else self._choose_truth(truth)
+        self.cloud_topic = choose_topic(self.bag, CLOUD_TYPES, 'PointCloud2', options.points)
+        has_file = options.poses is not None
+        self.odometry_topic = '' if has_file else self._choose_odometry(options.odometry)
+        is_file = bool(options.truth) and Path(options.truth).is_file()
+        self.truth_topic = '' if is_file else self._choose_truth(options.truth)
         topics = [t for t in (self.truth_topic, self.odometry_topic) if t]
-        recording = index_recording(
-            self.bag, self.cloud_topic, topics, on_bad=on_bad, progress=progress
+        index = index_recording(
+            self.bag,
+            self.cloud_topic,
+            topics,
+            on_bad=options.on_bad,
+            progress=options.progress,
         )
-        self.entries = recording.entries
+        self.entries = index.entries
         if not self.entries:
             raise DatasetError(f'{self.bag.label}: no message on {self.cloud_topic}')
         stamps = np.array([e.stamp_ns for e in self.entries], dtype=np.int64)
-        mount = self._extrinsic(T_base_sensor, recording)
-        T_odom, T_world = unknown_poses(len(stamps)), unknown_poses(len(stamps))
-        if poses is not None:
-            T_odom = poses_at(read_pose_file(poses, stamps), stamps) @ mount
-        elif self.odometry_topic:
-            trajectory = recording.trajectories[self.odometry_topic]
-            T_odom = poses_at(trajectory, stamps, MAX_ODOMETRY_GAP_NS) @ mount
-        if truth_file is not None:
-            T_world = poses_at(read_pose_file(truth_file, stamps), stamps)
-        elif self.truth_topic:
-            own = recording.extrinsic(self.truth_topic) if T_base_sensor is None else None
-            T_world = poses_at(recording.trajectories[self.truth_topic], stamps)
-            T_world = T_world @ (mount if own is None else own)
+        T_odom, T_world = self._poses(index, stamps, options)
         about = {
             'clouds': self.cloud_topic,
-            'odometry': str(poses or self.odometry_topic),
-            'truth': str(truth_file or self.truth_topic),
+            'odometry': str(options.poses or self.odometry_topic),
+            'truth': options.truth if is_file else self.truth_topic,
         }
         super().__init__(run_name(self.paths[0]), DriveTable(stamps, T_odom, T_world, about))
 
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """Return True: a path that no other format reads is opened as a bag."""
+        return True
+
+    def _poses(
+        self, index: BagIndex, stamps: NDArray[np.int64], options: RecordingOptions
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return T_odom_sensor and T_world_sensor (N, 4, 4) at the stamps of the scans."""
+        T_base_sensor = self._extrinsic(options.T_base_sensor, index)
+        T_odom, T_world = unknown_poses(len(stamps)), unknown_poses(len(stamps))
+        if options.poses is not None:
+            T_odom = poses_at(read_pose_file(options.poses, stamps), stamps) @ T_base_sensor
+        elif self.odometry_topic:
+            trajectory = index.trajectories[self.odometry_topic]
+            T_odom = poses_at(trajectory, stamps, MAX_ODOMETRY_GAP_NS) @ T_base_sensor
+        if self.truth_topic:
+            own = index.extrinsic(self.truth_topic) if options.T_base_sensor is None else None
+            T_world = poses_at(index.trajectories[self.truth_topic], stamps)
+            T_world = T_world @ (T_base_sensor if own is None else own)
+        elif options.truth:
+            T_world = poses_at(read_pose_file(Path(options.truth), stamps), stamps)
+        return T_odom, T_world
+
     @property
     def bag(self) -> Bag:
-        """The open recording; opened anew in a worker, as processes must not share a position."""
+        """The open bag; reopened in a worker process, as a file position cannot be shared."""
         if self._pid != os.getpid():
             self._bag, self._pid = Bag(self.paths), os.getpid()
         return self._bag
@@ -100,11 +106,11 @@ class BagSource(ScanSource):
         return {**self.__dict__, '_bag': None, '_pid': None}
 
     def points(self, index: int) -> NDArray[np.float32]:
-        """Read one scan from anywhere in the recording, metres."""
+        """Read one scan by index, meters."""
         return self._decoded(self.bag.read(self.cloud_topic, self.entries[index]))
 
-    def scans(self, on_bad: OnBad | None = None, *, first: int = 0) -> Iterator[SourceScan]:
-        """Yield the scans in one pass over the recording."""
+    def scans(self, on_bad: OnBad | None = None, *, first: int = 0) -> Iterator[RecordingScan]:
+        """Yield the scans in one pass over the bag."""
         for message in self.bag.messages(self.cloud_topic, on_bad):
             if not first <= message.index < len(self):
                 continue
@@ -120,41 +126,42 @@ class BagSource(ScanSource):
         self.bag.close()
 
     def _decoded(self, message: BagMessage) -> NDArray[np.float32]:
-        return decode_scan(self.bag, self.cloud_topic, message, None).points
+        return decode_points(self.bag, self.cloud_topic, message)
 
-    def _choose_odometry(self, asked: str) -> str:
-        """Return the topic of the odometry, or '' where the recording has none."""
-        there = any(
+    def _choose_odometry(self, requested: str) -> str:
+        """Return the odometry topic, '' if the bag has none."""
+        has_odometry = any(
             t.msgtype in POSE_TYPES and not is_ground_truth(t.name) for t in self.bag.topics
         )
-        if not (asked or there):
+        if not (requested or has_odometry):
             return ''
-        return choose_topic(self.bag, POSE_TYPES, 'odometry', asked)
+        return choose_topic(self.bag, POSE_TYPES, 'odometry', requested)
 
-    def _choose_truth(self, asked: str) -> str:
+    def _choose_truth(self, requested: str) -> str:
         named = [
             t.name
             for t in self.bag.topics
-            if t.msgtype in POSE_TYPES and (t.name == asked if asked else is_ground_truth(t.name))
+            if t.msgtype in POSE_TYPES
+            and (t.name == requested if requested else is_ground_truth(t.name))
         ]
-        if asked and not named:
+        if requested and not named:
             raise DatasetError(
-                f'{self.bag.label}: expected {asked} to be a pose topic or a pose file'
+                f'{self.bag.label}: expected {requested} to be a pose topic or a pose file'
             )
         return named[0] if len(named) == 1 else ''
 
     def _extrinsic(
-        self, given: NDArray[np.float64] | None, recording: Recording
+        self, given: NDArray[np.float64] | None, index: BagIndex
     ) -> NDArray[np.float64]:
-        """Return the sensor on the body of the odometry, as given or as recorded."""
+        """Return T_base_sensor as given or from /tf_static, with a warning if there is none."""
         if given is not None:
             return given
         if not self.odometry_topic:
             return np.eye(4)
-        found = recording.extrinsic(self.odometry_topic)
+        found = index.extrinsic(self.odometry_topic)
         if found is None:
             logger.warning(
-                'no transform from the body of %s to the frame of %s: taken to be the same',
+                'no static transform from the base of %s to the frame of %s: using the identity',
                 self.odometry_topic,
                 self.cloud_topic,
             )
@@ -162,14 +169,12 @@ class BagSource(ScanSource):
 
 
 def run_name(path: Path) -> str:
-    """Return what the run of a recording is called: its folder, or its file without suffix."""
+    """Return the name of a run: the folder of its bag, or its file without suffix."""
     path = path.resolve()
-    return path.name if path.is_dir() else path.stem
+    return printable(path.name if path.is_dir() else path.stem)
 
 
-def require_odometry(source: BagSource) -> None:
-    """Raise, listing what there is, where a recording has no poses at all."""
-    if not source.about['odometry']:
-        choose_topic(source.bag, POSE_TYPES, 'odometry')
-
-
+def require_odometry(recording: BagRecording) -> None:
+    """Raise DatasetError with the topics of the bag if it has no odometry."""
+    if not recording.about['odometry']:
+        choose_topic(recording.bag, POSE_TYPES, 'odometry')

@@ -1,26 +1,28 @@
-"""Recordings: rosbag2 (mcap, sqlite3, zstd) and ROS 1 bags, read through `rosbags`."""
+"""Read-only access to rosbag2 (mcap, sqlite3, zstd) and ROS 1 bags through `rosbags`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 import struct
 from types import TracebackType
 from typing import Any
 
-from rosbags.highlevel import AnyReader
-from rosbags.typesys import Stores, get_typestore
+from rosbags.rosbag1 import Reader as Ros1Reader
+from rosbags.rosbag2 import Reader as Ros2Reader
 
-from lpr_ros.core.clock import NS_PER_S
-from lpr_ros.core.errors import DatasetError, reason
-
-OnBad = Callable[[DatasetError], None]
+from lpr_ros.core.errors import DatasetError, error_text
+from lpr_ros.core.files import check_regular
+from lpr_ros.core.recordings.base import OnBad, report
+from lpr_ros.core.recordings.message_types import DECODED_TYPES, check_definition, standard_types
+from lpr_ros.core.timing import NS_PER_S
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic of a recording."""
+    """A topic of a bag."""
 
     name: str
     msgtype: str
@@ -29,20 +31,20 @@ class Topic:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one message is: its number on its topic and its times."""
+    """Where to find one message: its index on its topic and its times."""
 
     index: int
-    log_ns: int  # when it was recorded
-    ordinal: int  # among the messages of the topic recorded at that very time
-    stamp_ns: int  # its header
+    log_ns: int  # time of recording
+    ordinal: int  # among the messages of the topic with the same log_ns
+    stamp_ns: int  # header stamp
 
 
 @dataclass(frozen=True)
 class RawMessage:
-    """One message not yet decoded."""
+    """A serialized message."""
 
     topic: str
-    index: int  # its number on its topic
+    index: int  # on its topic
     log_ns: int
     msgtype: str
     data: bytes
@@ -50,31 +52,61 @@ class RawMessage:
 
 @dataclass(frozen=True)
 class BagMessage:
-    """One message: its number on its topic, when it was recorded, and what it says."""
+    """A decoded message."""
 
-    index: int
+    index: int  # on its topic
     log_ns: int
     content: Any
 
 
 class Bag:
-    """One recording (a folder, a file, or the parts of a split one), open for reading."""
+    """A bag open for reading: a folder, a file, or the parts of a split bag.
+
+    Messages are decoded with the standard types of ROS. A bag that defines a type of
+    DECODED_TYPES differently is refused; the definitions of other types are ignored, so unknown
+    types on other topics do no harm.
+    """
 
     def __init__(self, paths: Sequence[Path]):
         self.paths = tuple(Path(p) for p in paths)
         self.label = ', '.join(map(str, self.paths))
+        self._is_ros2 = any(path.suffix != '.bag' for path in self.paths)
+        self._types = standard_types(self._is_ros2)
         try:
-            self._reader = AnyReader(list(self.paths), default_typestore=_standard_types())
-            self._reader.open()
-            self.topics = [
-                Topic(name, str(info.msgtype), int(info.msgcount))
-                for name, info in sorted(self._reader.topics.items())
-            ]
-        except Exception as error:  # a damaged file makes the parsers raise anything
+            for path in self.paths:
+                for file in path.glob('*.*') if path.is_dir() else (path,):
+                    check_regular(file)
+            with ExitStack() as stack:
+                make: Any = Ros2Reader if self._is_ros2 else Ros1Reader
+                self._readers = [stack.enter_context(make(path)) for path in self.paths]
+                self.topics = self._list_topics()
+                self._check_definitions()
+                self._open_files = stack.pop_all()
+        except DatasetError as error:
+            raise DatasetError(f'{self.label}: {error}') from error
+        except Exception as error:  # the parsers raise anything on damaged files
             raise DatasetError(
                 f'{self.label}: expected a rosbag2 folder, an .mcap, .db3 or ROS 1 .bag file: '
-                f'{reason(error)}'
+                f'{error_text(error)}'
             ) from error
+
+    def _list_topics(self) -> list[Topic]:
+        types: dict[str, set[str]] = {}
+        counts: dict[str, int] = {}
+        for connection in (c for reader in self._readers for c in reader.connections):
+            types.setdefault(connection.topic, set()).add(connection.msgtype)
+            counts[connection.topic] = counts.get(connection.topic, 0) + connection.msgcount
+        return [
+            Topic(name, ' or '.join(sorted(types[name])), counts[name]) for name in sorted(types)
+        ]
+
+    def _check_definitions(self) -> None:
+        checked = set()
+        for connection in (c for reader in self._readers for c in reader.connections):
+            key = connection.msgtype, connection.msgdef
+            if connection.msgtype in DECODED_TYPES and key not in checked:
+                check_definition(connection.msgtype, connection.msgdef, self._is_ros2)
+                checked.add(key)
 
     def __enter__(self) -> 'Bag':
         return self
@@ -89,15 +121,17 @@ class Bag:
 
     def close(self) -> None:
         """Close the files."""
-        self._reader.close()
+        self._open_files.close()
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """When the first and the last message were recorded."""
-        return int(self._reader.start_time), int(self._reader.end_time) - 1
+        """Return the times of recording of the first and the last message."""
+        first = min(reader.start_time for reader in self._readers)
+        end = max(reader.end_time for reader in self._readers)
+        return int(first), int(end) - 1
 
     def messages(self, topic: str, on_bad: OnBad | None = None) -> Iterator[BagMessage]:
-        """Yield the messages of one topic; one that cannot be read goes to on_bad, or raises."""
+        """Yield the decoded messages of one topic; unreadable ones go to on_bad, or raise."""
         try:
             for raw in self.walk([topic]):
                 try:
@@ -110,7 +144,7 @@ class Bag:
             report(error, on_bad)
 
     def read(self, topic: str, entry: Entry) -> BagMessage:
-        """Read one message that `entry_of` described."""
+        """Read one message by its entry."""
         found = islice(self.walk([topic], entry.log_ns, entry.log_ns + 1), entry.ordinal, None)
         raw = next(found, RawMessage(topic, entry.index, entry.log_ns, '', b''))
         return self.decode(replace(raw, index=entry.index))
@@ -118,88 +152,95 @@ class Bag:
     def walk(
         self, topics: Sequence[str], start_ns: int | None = None, stop_ns: int | None = None
     ) -> Iterator[RawMessage]:
-        """Yield the messages of some topics recorded in [start_ns, stop_ns), in one pass."""
+        """Yield the messages of these topics recorded in [start_ns, stop_ns), in one pass."""
         unknown = sorted(set(topics) - {t.name for t in self.topics})
         if unknown:
             raise DatasetError(
-                f'{self.label}: no topic {unknown[0]}; there are {[t.name for t in self.topics]}'
+                f'{self.label}: no topic {unknown[0]}; topics: {[t.name for t in self.topics]}'
             )
-        connections = [c for c in self._reader.connections if c.topic in topics]
         counts = dict.fromkeys(topics, 0)
-        source = self._reader.messages(connections, start_ns, stop_ns)
+        source = self._merged(topics, start_ns, stop_ns)
         while True:
             try:
                 connection, log_ns, data = next(source)
             except StopIteration:
                 return
-            except Exception as error:  # as above
+            except Exception as error:  # the parsers raise anything on damaged files
                 read = ' and '.join(f'message {n} of {t}' for t, n in counts.items())
                 raise DatasetError(
-                    f'{self.label}: cannot be read beyond {read}: {reason(error)}'
+                    f'{self.label}: cannot be read past {read}: {error_text(error)}'
                 ) from error
             topic = connection.topic
             yield RawMessage(topic, counts[topic], log_ns, connection.msgtype, data)
             counts[topic] += 1
 
+    def _merged(
+        self, topics: Sequence[str], start_ns: int | None, stop_ns: int | None
+    ) -> Iterator[tuple[Any, int, bytes]]:
+        """Merge the parts of a split bag by time of recording."""
+        streams = []
+        for reader in self._readers:
+            connections = [c for c in reader.connections if c.topic in topics]
+            if connections:  # an empty list would select all topics
+                streams.append(reader.messages(connections, start_ns, stop_ns))
+        return merge(*streams, key=lambda message: message[1])
+
     def decode(self, raw: RawMessage) -> BagMessage:
-        """Decode one message; a DatasetError names it."""
+        """Decode one message; DatasetError names it."""
+        deserialize = (
+            self._types.deserialize_cdr if self._is_ros2 else self._types.deserialize_ros1
+        )
         try:
-            content = self._reader.deserialize(raw.data, raw.msgtype)
-        except Exception as error:  # as above
-            raise self._not_a(raw, error) from error
+            content = deserialize(raw.data, raw.msgtype)
+        except Exception as error:  # the decoder raises anything on damaged data
+            raise self._decode_error(raw, error) from error
         return BagMessage(raw.index, raw.log_ns, content)
 
     def cdr(self, raw: RawMessage) -> bytes:
-        """Return a message as ROS 2 sends it, without decoding it."""
-        if self._reader.is2:
+        """Return a message in the serialization of ROS 2 (CDR)."""
+        if self._is_ros2:
             return bytes(raw.data)
         try:
-            return bytes(_standard_types().ros1_to_cdr(raw.data, raw.msgtype))
-        except Exception as error:  # as above
-            raise self._not_a(raw, error) from error
+            return bytes(standard_types(is_ros2=True).ros1_to_cdr(raw.data, raw.msgtype))
+        except Exception as error:  # the converter raises anything on damaged data
+            raise self._decode_error(raw, error) from error
 
     def entry_of(self, raw: RawMessage, previous: Entry | None) -> Entry:
-        """Describe a message of a type with a header, without decoding it."""
+        """Return the entry of a message with a header, without decoding it."""
         same = previous is not None and previous.log_ns == raw.log_ns
         ordinal = previous.ordinal + 1 if same and previous is not None else 0
         return Entry(raw.index, raw.log_ns, ordinal, self._header_stamp_ns(raw.data))
 
-    def _not_a(self, raw: RawMessage, error: Exception) -> DatasetError:
+    def _decode_error(self, raw: RawMessage, error: Exception) -> DatasetError:
         return DatasetError(
             f'{self.label}: message {raw.index} of {raw.topic}: expected a {raw.msgtype}: '
-            f'{reason(error)}'
+            f'{error_text(error)}'
         )
 
     def _header_stamp_ns(self, data: bytes) -> int:
         """Read the stamp of a leading std_msgs/Header from the bytes of a message."""
         order = '<'
-        if self._reader.is2:  # CDR: byte 1 tells the order, the stamp follows four bytes
+        if self._is_ros2:  # CDR: byte 1 is the byte order, the stamp starts at byte 4
             order = '<' if data[1:2] != b'\x00' else '>'
         try:
-            seconds, part = struct.unpack_from(f'{order}iI', data, 4)  # ROS 1: after seq
+            seconds, part = struct.unpack_from(f'{order}iI', data, 4)  # ROS 1: seq is first
         except struct.error:
-            return 0  # too short for a header: decoding will say so
+            return 0  # too short for a header: reported when it is decoded
         return int(seconds) * NS_PER_S + int(part)
 
 
-@cache
-def _standard_types() -> Any:
-    """Return the message types for bags without definitions, as before ROS 2 Iron."""
-    return get_typestore(Stores.ROS2_HUMBLE)
+def choose_topic(bag: Bag, types: Iterable[str], what: str, requested: str = '') -> str:
+    """Return the requested topic, or the only one of these types; DatasetError lists them.
 
-
-def choose_topic(bag: Bag, types: Iterable[str], what: str, asked: str = '') -> str:
-    """Return the topic asked for, or the only one of these types; else list what there is.
-
-    A topic called ground truth is for evaluation and is chosen only when asked for.
+    Ground-truth topics are for evaluation and chosen only by request.
     """
     accepted = tuple(types)
     found = [t for t in bag.topics if t.msgtype in accepted]
-    if asked:
-        if asked in [t.name for t in found]:
-            return asked
+    if requested:
+        if requested in [t.name for t in found]:
+            return requested
         raise DatasetError(
-            f'{bag.label}: expected {asked} to be one of the {what} topics; '
+            f'{bag.label}: expected {requested} to be one of the {what} topics; '
             f'{_listing(bag, found, what)}'
         )
     candidates = [t for t in found if not is_ground_truth(t.name)]
@@ -209,7 +250,7 @@ def choose_topic(bag: Bag, types: Iterable[str], what: str, asked: str = '') -> 
 
 
 def is_ground_truth(topic: str) -> bool:
-    """Tell by its name whether a topic holds the truth instead of an estimate."""
+    """Return whether the name of a topic marks it as ground truth."""
     return 'ground_truth' in topic or 'groundtruth' in topic
 
 
@@ -218,11 +259,4 @@ def _listing(bag: Bag, found: list[Topic], what: str) -> str:
         names = ', '.join(f'{t.name} ({t.msgtype}, {t.count} messages)' for t in found)
         return f'choose one of the {what} topics: {names}'
     names = ', '.join(f'{t.name} ({t.msgtype})' for t in bag.topics) or 'no topics'
-    return f'no {what} topic; the recording has {names}'
-
-
-def report(error: DatasetError, on_bad: OnBad | None) -> None:
-    """Hand bad input to on_bad, or raise it."""
-    if on_bad is None:
-        raise error
-    on_bad(error)
+    return f'no {what} topic; the bag has {names}'

@@ -1,20 +1,44 @@
-"""A recorded drive as a source of scans, whatever it is stored in."""
+"""The common interface of recordings: a table of stamps and poses, and the points of each scan."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.bags import OnBad, report
-from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import read_text
-from lpr_ros.core.geometry import Trajectory
-from lpr_ros.core.poses import read_kitti_poses, read_tum
-from lpr_ros.core.records import Scan
+from lpr_ros.core.geometry.trajectory import Trajectory
+from lpr_ros.core.timing import NS_PER_S
+from lpr_ros.core.types import Scan
+
+OnBad = Callable[[DatasetError], None]
+Progress = Callable[[Iterable[Any], int], Iterable[Any]]
+
+
+def report(error: DatasetError, on_bad: OnBad | None) -> None:
+    """Pass an error to on_bad, or raise it."""
+    if on_bad is None:
+        raise error
+    on_bad(error)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordingOptions:
+    """How to read a recording; empty topics and files are looked up in the recording."""
+
+    points: str = ''  # topic of the clouds
+    odometry: str = ''  # topic of the odometry
+    truth: str = ''  # topic or pose file of the ground truth
+    poses: Path | None = None  # pose file instead of an odometry topic
+    T_base_sensor: NDArray[np.float64] | None = None  # sensor on the base of the odometry
+    on_bad: OnBad | None = None  # receives what cannot be read; None raises
+    progress: Progress = lambda messages, total: messages  # wraps the pass that indexes a bag
+
+
+DEFAULT_OPTIONS = RecordingOptions()
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,66 +46,71 @@ class DriveTable:
     """Everything about N scans except their points."""
 
     stamps_ns: NDArray[np.int64]  # (N,)
-    T_odom_sensor: NDArray[np.float64]  # (N, 4, 4), NaN where there is no odometry
-    T_world_sensor: NDArray[np.float64]  # (N, 4, 4), the truth, NaN where it is not known
-    about: dict[str, str] = field(default_factory=dict)  # where clouds, odometry, truth are from
+    T_odom_sensor: NDArray[np.float64]  # (N, 4, 4), NaN without odometry
+    T_world_sensor: NDArray[np.float64]  # (N, 4, 4), ground truth, NaN if unknown
+    about: dict[str, str] = field(default_factory=dict)  # sources of clouds, odometry, truth
 
 
 @dataclass(frozen=True, eq=False)
-class SourceScan:
-    """One scan of a drive and, where it is known, where the sensor truly was."""
+class RecordingScan:
+    """One scan of a drive with the ground-truth pose of the sensor, if known."""
 
     index: int
     scan: Scan
     T_world_sensor: NDArray[np.float64] | None  # (4, 4)
 
 
-class ScanSource(ABC):
-    """N scans in order of recording: a table read on opening, points read when asked for."""
+class Recording(ABC):
+    """N scans in order of recording: the table is read on opening, points on demand.
+
+    A format is a subclass that is built from (path, options), defines `description`, `matches`
+    and `points`, and has a line in `open.FORMATS`.
+    """
+
+    description: ClassVar[str]  # for error messages
 
     def __init__(self, name: str, table: DriveTable):
-        self.name = name
+        # Names end up in JSON, HTML and file names, which must be valid UTF-8.
+        self.name = printable(name)
         self.stamps_ns = table.stamps_ns
         self.T_odom_sensor = table.T_odom_sensor
         self.T_world_sensor = table.T_world_sensor
-        self.about = table.about
+        self.about = {key: printable(value) for key, value in table.about.items()}
+
+    @classmethod
+    @abstractmethod
+    def matches(cls, path: Path) -> bool:
+        """Return whether an existing path looks like this format."""
 
     def __len__(self) -> int:
         return len(self.stamps_ns)
 
     @property
     def has_odometry(self) -> bool:
-        """Whether any scan has a pose."""
+        """Whether any scan has an odometry pose."""
         return bool(known(self.T_odom_sensor).any())
 
     @property
     def has_truth(self) -> bool:
-        """Whether the true pose of any scan is known."""
+        """Whether any scan has a ground-truth pose."""
         return bool(known(self.T_world_sensor).any())
 
     @property
     def start_ns(self) -> int:
-        """Time of the earliest scan."""
+        """Stamp of the earliest scan."""
         return int(self.stamps_ns.min())
 
     @property
     def duration_s(self) -> float:
-        """From the earliest scan to the latest."""
+        """Time between the earliest and the latest scan."""
         return int(np.ptp(self.stamps_ns)) / NS_PER_S
-
-    @property
-    def rate_hz(self) -> float:
-        """Scans per second, by the median step; 0 where there are no two."""
-        steps = np.diff(self.stamps_ns)
-        steps = steps[steps > 0]
-        return NS_PER_S / float(np.median(steps)) if len(steps) else 0.0
 
     @abstractmethod
     def points(self, index: int) -> NDArray[np.float32]:
-        """Read the points of one scan, (n, 3), metres; DatasetError names what is unreadable."""
+        """Read the points of one scan, (n, 3), meters; DatasetError if it cannot be read."""
 
-    def scans(self, on_bad: OnBad | None = None, *, first: int = 0) -> Iterator[SourceScan]:
-        """Yield the scans from number `first` on; an unreadable one goes to on_bad, or raises."""
+    def scans(self, on_bad: OnBad | None = None, *, first: int = 0) -> Iterator[RecordingScan]:
+        """Yield the scans from index `first` on; unreadable ones go to on_bad, or raise."""
         for index in range(first, len(self)):
             try:
                 points = self.points(index)
@@ -90,52 +119,47 @@ class ScanSource(ABC):
                 continue
             yield self.scan_of(index, points)
 
-    def __iter__(self) -> Iterator[SourceScan]:
+    def __iter__(self) -> Iterator[RecordingScan]:
         return self.scans()
 
-    def scan_of(self, index: int, points: NDArray[np.float32]) -> SourceScan:
-        """Put the points of a scan together with its row of the table."""
+    def scan_of(self, index: int, points: NDArray[np.float32]) -> RecordingScan:
+        """Combine the points of a scan with its row of the table."""
         T_odom, T_world = self.T_odom_sensor[index], self.T_world_sensor[index]
         scan = Scan(points, int(self.stamps_ns[index]), T_odom if known(T_odom) else None)
-        return SourceScan(index, scan, T_world if known(T_world) else None)
+        return RecordingScan(index, scan, T_world if known(T_world) else None)
 
-    def close(self) -> None:  # noqa: B027 - most sources hold nothing open
-        """Close what is open."""
+    def close(self) -> None:  # noqa: B027 - most formats keep no file open
+        """Close open files."""
 
 
 def known(T: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell which of (..., 4, 4) poses are known, not NaN."""
+    """Return which of (..., 4, 4) poses are known, that is not NaN."""
     is_known: NDArray[np.bool_] = ~np.isnan(T[..., 0, 0])
     return is_known
 
 
 def unknown_poses(count: int) -> NDArray[np.float64]:
-    """Return the poses of scans that have none."""
+    """Return NaN poses (count, 4, 4)."""
     return np.full((count, 4, 4), np.nan)
-
-
-def is_kitti_file(path: Path) -> bool:
-    """Tell a KITTI pose file (12 numbers a line) from a TUM file (8)."""
-    lines = read_text(Path(path), 'a TUM or KITTI pose file').splitlines()
-    first = next((line for line in lines if line and line[0] != '#'), '')
-    return len(first.replace(',', ' ').split()) == 12
-
-
-def read_pose_file(path: Path, stamps_ns: NDArray[np.int64]) -> Trajectory:
-    """Read a TUM file, or a KITTI file that has one pose for each of these scans."""
-    if not is_kitti_file(path):
-        return read_tum(path)
-    T = read_kitti_poses(path)
-    if len(T) != len(stamps_ns):
-        raise DatasetError(
-            f'{path}: expected one pose for each of the {len(stamps_ns)} clouds, got {len(T)}'
-        )
-    return Trajectory.from_unordered(stamps_ns, T)
 
 
 def poses_at(
     trajectory: Trajectory, stamps_ns: NDArray[np.int64], max_gap_ns: int | None = None
 ) -> NDArray[np.float64]:
-    """Interpolate the poses of scans, (N, 4, 4), NaN where the trajectory has none."""
+    """Interpolate poses (N, 4, 4) at stamps, NaN where the trajectory has none."""
     T, covered = trajectory.sample(stamps_ns, max_gap_ns)
     return np.where(covered[:, None, None], T, np.nan)
+
+
+def printable(text: str) -> str:
+    """Replace characters that are not printable: undecodable bytes of file names, line breaks."""
+    return ''.join(c if c.isprintable() else '\N{REPLACEMENT CHARACTER}' for c in text)
+
+
+def refuse_topics(path: Path, options: RecordingOptions) -> None:
+    """Raise DatasetError if topics were requested of a recording without topics."""
+    requested = options.points or options.odometry
+    if requested:
+        raise DatasetError(
+            f'{path} has no topics, got {requested!r}; give its odometry as a pose file'
+        )

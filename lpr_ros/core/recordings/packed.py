@@ -1,4 +1,4 @@
-"""Scans packed as int16 centimetres into one scans_<run>.npz."""
+"""Scans packed as int16 centimeters in one scans_<run>.npz file."""
 
 from pathlib import Path
 
@@ -6,12 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.npz_file import Expected, NpzFile
-from lpr_ros.core.scan_source import (
+from lpr_ros.core.io.npz_reader import Expected, NpzFile
+from lpr_ros.core.io.pose_files import read_pose_file
+from lpr_ros.core.recordings.base import (
+    DEFAULT_OPTIONS,
     DriveTable,
-    ScanSource,
+    Recording,
+    RecordingOptions,
     poses_at,
-    read_pose_file,
+    refuse_topics,
     unknown_poses,
 )
 
@@ -25,10 +28,13 @@ ARRAYS = {
 M_PER_CM = np.float32(0.01)
 
 
-class PackedSource(ScanSource):
-    """The scans of one file, with its own odometry or that of a pose file."""
+class PackedRecording(Recording):
+    """The scans of one .npz file, with its odometry or that of a pose file."""
 
-    def __init__(self, path: Path, *, poses: Path | None = None, truth: Path | None = None):
+    description = 'a scans_*.npz file'
+
+    def __init__(self, path: Path, options: RecordingOptions = DEFAULT_OPTIONS):
+        refuse_topics(path, options)
         self._file = NpzFile(path, ARRAYS)
         stamps, T_odom = self._file['stamps_ns'], self._file['T_odom_sensor']
         count = len(stamps)
@@ -37,23 +43,34 @@ class PackedSource(ScanSource):
                 f'{path}: expected {count} poses and {count + 1} offsets for {count} stamps, got '
                 f'{len(T_odom)} and {len(self._file["offsets"])}'
             )
-        if poses is not None:
-            T_odom = poses_at(read_pose_file(poses, stamps), stamps)
+        if options.poses is not None:
+            T_odom = poses_at(read_pose_file(options.poses, stamps), stamps)
+        if options.T_base_sensor is not None:
+            T_odom = T_odom @ options.T_base_sensor
         T_world = unknown_poses(count)
-        if truth is not None:
-            T_world = poses_at(read_pose_file(truth, stamps), stamps)
-        about = {'clouds': str(path), 'odometry': str(poses or path), 'truth': str(truth or '')}
+        if options.truth:
+            T_world = poses_at(read_pose_file(Path(options.truth), stamps), stamps)
+        about = {
+            'clouds': str(path),
+            'odometry': str(options.poses or path),
+            'truth': options.truth,
+        }
         name = Path(path).stem.removeprefix(PREFIX)
         super().__init__(name, DriveTable(stamps, T_odom, T_world, about))
 
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """Return whether the path is named *.npz."""
+        return path.suffix == '.npz'
+
     def points(self, index: int) -> NDArray[np.float32]:
-        """Unpack one scan, metres."""
+        """Unpack one scan, meters."""
         start, end = self._file['offsets'][index : index + 2]
-        centimetres = self._file['points_cm']
-        if not 0 <= start <= end <= len(centimetres):
+        centimeters = self._file['points_cm']
+        if not 0 <= start <= end <= len(centimeters):
             raise DatasetError(
-                f'{self._file.path}: scan {index}: expected a stretch of {len(centimetres)} '
-                f'points, got {start} to {end}'
+                f'{self._file.path}: scan {index}: expected offsets within '
+                f'{len(centimeters)} points, got {start} to {end}'
             )
-        points: NDArray[np.float32] = centimetres[start:end] * M_PER_CM
+        points: NDArray[np.float32] = centimeters[start:end] * M_PER_CM
         return points

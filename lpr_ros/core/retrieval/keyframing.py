@@ -1,48 +1,70 @@
-"""Which scans become keyframes, and which earlier scans are merged into them.
+"""Select keyframes among scans, and merge earlier scans into them.
 
-The planner sees poses only, so a bag can be planned before a cloud is read; the keyframer adds
-the points. The node and the offline commands therefore choose and merge alike.
+The planner needs poses only, so a recording can be planned before any cloud is read. The node and
+the offline commands share it, and therefore select and merge the same scans.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
-from lpr_ros.core.geometry import invert, rotation_angle_rad, transform_points
-from lpr_ros.core.records import Scan
+from lpr_ros.core.geometry.points import voxel_downsample
+from lpr_ros.core.geometry.se3 import invert, rotation_angle_rad, transform_points
+from lpr_ros.core.timing import NS_PER_S
+from lpr_ros.core.types import Scan
 
 
 @dataclass(frozen=True)
 class KeyframeConfig(Config):
-    """When a new keyframe is due (any one suffices; 0 switches one off), and what it holds."""
+    """When a new keyframe is taken (any criterion suffices), and which scans it merges."""
 
-    distance_m: float = option(2.0, 'travelled since the last keyframe', unit='m', low=0.0)
-    angle_deg: float = option(0.0, 'turned since it', unit='deg', low=0.0, high=180.0)
-    interval_s: float = option(0.0, 'elapsed since it', unit='s', low=0.0)
+    distance_m: float = option(
+        2.0,
+        'Minimum distance of travel before a new keyframe; 0 disables the criterion',
+        unit='m',
+        low=0.0,
+    )
+    angle_deg: float = option(
+        0.0,
+        'Rotation since the last keyframe that triggers a new one; 0 disables the criterion',
+        unit='deg',
+        low=0.0,
+        high=180.0,
+    )
+    interval_s: float = option(
+        0.0,
+        'Time since the last keyframe that triggers a new one; 0 disables the criterion',
+        unit='s',
+        low=0.0,
+    )
     submap_m: float = option(
-        0.0, 'trajectory whose scans are merged; 0 takes the single scan', unit='m', low=0.0,
+        0.0,
+        'Length of trajectory whose scans are merged into a keyframe; 0 uses single scans',
+        unit='m',
+        low=0.0,
         fixed=True,
     )
     submap_step_m: float = option(
-        0.2, 'scans merged are at least this far apart', unit='m', low=0.0, fixed=True,
+        0.2, 'Minimum distance between scans merged into a submap', unit='m', low=0.0, fixed=True
     )
-    submap_scans: int = option(100, 'most scans merged', low=1, fixed=True)
+    submap_scans: int = option(
+        100, 'Maximum number of scans merged into a submap', low=1, fixed=True
+    )
     submap_voxel_m: float = option(
-        0.1, 'one point is kept per voxel of a submap; 0 keeps all', unit='m', low=0.0, fixed=True,
+        0.1, 'Voxel size of a submap; 0 keeps all points', unit='m', low=0.0, fixed=True
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.distance_m or self.angle_deg or self.interval_s):
             raise ConfigError(
-                'expected distance_m, angle_deg or interval_s above 0: no keyframe would be made'
+                'expected distance_m, angle_deg or interval_s above 0: no keyframe would ever '
+                'be taken'
             )
 
 
@@ -50,19 +72,19 @@ class KeyframeConfig(Config):
 class _Step:
     index: int
     T: NDArray[np.float64]
-    travelled_m: float
+    traveled_m: float
 
 
 class KeyframePlanner:
-    """Takes poses in order of time and says when a keyframe is due and from which scans."""
+    """Decides from poses, in order of time, which scans become keyframes and what they merge."""
 
     def __init__(self, config: KeyframeConfig):
-        self.config = config  # what is not fixed may be replaced at any time
+        self.config = config  # fields that are not fixed may be replaced at any time
         self._count = 0
         self.reset()
 
     def reset(self) -> None:
-        """Forget the past, as after a jump in time; the numbering of scans goes on."""
+        """Forget the past, as after a jump in time; scan numbers continue."""
         self._window: deque[_Step] = deque(maxlen=self.config.submap_scans)
         self._newest_ns: int | None = None
         self._last_ns: int | None = None
@@ -70,11 +92,11 @@ class KeyframePlanner:
 
     @property
     def window(self) -> tuple[int, ...]:
-        """Numbers of the scans that a coming keyframe may need."""
+        """Numbers of the scans that the next keyframe may merge."""
         return tuple(step.index for step in self._window)
 
     def add(self, stamp_ns: int, T: NDArray[np.float64] | None) -> tuple[int, ...] | None:
-        """Take the next scan; return the numbers of the scans of a keyframe, itself the last."""
+        """Process the next scan; if it is a keyframe, return the scans to merge, itself last."""
         index = self._count
         self._count += 1
         if self._newest_ns is not None and stamp_ns < self._newest_ns:
@@ -89,16 +111,16 @@ class KeyframePlanner:
         return earlier if earlier and earlier[-1] == index else (*earlier, index)
 
     def _extend(self, index: int, T: NDArray[np.float64]) -> None:
-        """Put the scan into the window, and let fall out what is too far behind."""
-        travelled = 0.0
+        """Add the scan to the window, and remove those too far behind."""
+        traveled = 0.0
         if self._window:
             newest = self._window[-1]
             step = float(np.linalg.norm(T[:3, 3] - newest.T[:3, 3]))
             if step < self.config.submap_step_m:
                 return
-            travelled = newest.travelled_m + step
-        self._window.append(_Step(index, T, travelled))
-        while travelled - self._window[0].travelled_m > self.config.submap_m:
+            traveled = newest.traveled_m + step
+        self._window.append(_Step(index, T, traveled))
+        while traveled - self._window[0].traveled_m > self.config.submap_m:
             self._window.popleft()
 
     def _is_due(self, stamp_ns: int, T: NDArray[np.float64] | None) -> bool:
@@ -121,7 +143,7 @@ class KeyframePlanner:
 
 
 class Keyframer:
-    """Takes scans in order of time and gives keyframes; it holds no more than one window."""
+    """Turns scans, in order of time, into keyframes; holds at most one window of scans."""
 
     def __init__(self, config: KeyframeConfig):
         self._planner = KeyframePlanner(config)
@@ -130,7 +152,7 @@ class Keyframer:
 
     @property
     def config(self) -> KeyframeConfig:
-        """What is not fixed in it may be replaced at any time."""
+        """Fields that are not fixed may be replaced at any time."""
         return self._planner.config
 
     @config.setter
@@ -138,68 +160,35 @@ class Keyframer:
         self._planner.config = config
 
     def add(self, scan: Scan) -> Scan | None:
-        """Return the keyframe that this scan completes, in the frame of this scan, or None."""
+        """Return the merged keyframe in the frame of this scan if it is one, else None."""
         self._scans[self._count] = prepare(scan, self.config)
         self._count += 1
         chosen = self._planner.add(scan.stamp_ns, scan.T_odom_sensor)
         keyframe = None
         if chosen is not None:
-            keyframe = merge_scans(
-                [self._scans[i] for i in chosen], self.config.submap_voxel_m
-            )
+            keyframe = merge_scans([self._scans[i] for i in chosen], self.config.submap_voxel_m)
         kept = set(self._planner.window)
         self._scans = {i: s for i, s in self._scans.items() if i in kept}
         return keyframe
 
 
 def prepare(scan: Scan, config: KeyframeConfig) -> Scan:
-    """Thin a scan on arrival where it will be merged: a window of full scans is gigabytes."""
+    """Downsample a scan that will be merged: a window of full scans would be gigabytes."""
     if config.submap_m <= 0.0:
         return scan
-    return replace(scan, points=thin(scan.points, config.submap_voxel_m))
+    return replace(scan, points=voxel_downsample(scan.points, config.submap_voxel_m))
 
 
 def merge_scans(scans: Sequence[Scan], voxel_m: float) -> Scan:
-    """Bring scans into the frame of the last one; a single scan is returned as it is."""
+    """Merge scans in the frame of the last one; a single scan is returned unchanged."""
     last = scans[-1]
     if len(scans) == 1:
         return last
     parts = []
-    for scan in reversed(scans):  # newest first: thinning keeps the first point of a voxel
+    for scan in reversed(scans):  # newest first: downsampling keeps the first point of a voxel
         if scan.T_odom_sensor is None or last.T_odom_sensor is None:
-            raise ConfigError('scans without a pose cannot be merged into a submap')
+            raise ConfigError('a scan without a pose cannot be merged into a submap')
         T_last_scan = invert(last.T_odom_sensor) @ scan.T_odom_sensor
         parts.append(transform_points(T_last_scan, scan.points))
-    points = thin(np.concatenate(parts), voxel_m)
+    points = voxel_downsample(np.concatenate(parts), voxel_m)
     return Scan(points, last.stamp_ns, last.T_odom_sensor)
-
-
-def thin(points: NDArray[np.float32], voxel_m: float) -> NDArray[np.float32]:
-    """Keep the first point of each voxel, in the order of the input; 0 keeps all."""
-    if voxel_m <= 0.0 or len(points) == 0:
-        return points
-    cells = [np.floor(points[:, k] / np.float64(voxel_m)).astype(np.int64) for k in range(3)]
-    kept: NDArray[np.float32] = points[_first_of_each([c - c.min() for c in cells])]
-    return kept
-
-
-def _first_of_each(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Mark the first of each kind among N rows of non-negative numbers, given by columns."""
-    count = len(columns[0])
-    is_first = np.zeros(count, dtype=bool)
-    spans = [int(column.max()) + 1 for column in columns]
-    if math.prod(spans) * count >= 2**63:  # points astronomically far apart
-        is_first[np.unique(np.stack(columns), axis=1, return_index=True)[1]] = True
-        return is_first
-    # Kind and row in one integer: a plain sort, three times faster than np.unique.
-    keys = np.zeros(count, dtype=np.int64)
-    for column, span in zip(columns, spans, strict=True):
-        keys *= span
-        keys += column
-    keys *= count
-    keys += np.arange(count)
-    keys.sort()
-    rows = keys % count
-    keys //= count
-    is_first[rows[np.concatenate([[True], keys[1:] != keys[:-1]])]] = True
-    return is_first

@@ -1,4 +1,4 @@
-"""Several clouds as one batch, checked on the host before anything reaches a device."""
+"""Batches of clouds, checked on the host before they are moved to a device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from lpr_ros.core.sparse import keys
 
 @dataclass(frozen=True, eq=False)
 class CloudBatch:
-    """The clouds of a batch, one after the other."""
+    """The concatenated clouds of a batch."""
 
     sites: Tensor  # (sum N, 3): int64 voxel coordinates, or float32 points for a point backbone
     counts: tuple[int, ...]  # sites per cloud
 
     def to(self, device: torch.device) -> 'CloudBatch':
-        """Return the batch on a device."""
+        """Move the batch to a device."""
         return CloudBatch(self.sites.to(device, non_blocking=True), self.counts)
 
 
 def collate(clouds: Sequence[NDArray[np.generic]]) -> CloudBatch:
-    """Join quantised clouds, each (N, 3): integer voxel coordinates or float points."""
+    """Concatenate quantized clouds, each (N, 3): integer voxel coordinates or float points."""
     if not 0 < len(clouds) <= keys.MAX_CLOUDS:
-        raise CloudError(f'a batch holds 1 to {keys.MAX_CLOUDS} clouds, got {len(clouds)}')
+        raise CloudError(f'expected a batch of 1 to {keys.MAX_CLOUDS} clouds, got {len(clouds)}')
     for index, cloud in enumerate(clouds):
         _check_cloud(index, cloud)
     is_voxels = [np.issubdtype(cloud.dtype, np.integer) for cloud in clouds]
     if any(is_voxels) != all(is_voxels):
-        raise CloudError('a batch holds either integer voxels or float points, got both')
+        raise CloudError('expected either integer voxels or float points in a batch, got both')
     dtype = np.int64 if is_voxels[0] else np.float32
     sites = torch.from_numpy(np.concatenate([cloud.astype(dtype, copy=False) for cloud in clouds]))
     return CloudBatch(sites, tuple(len(cloud) for cloud in clouds))

@@ -1,4 +1,4 @@
-"""Sparse convolutions as gather, multiply, sum. Each is an autograd function over one map."""
+"""Sparse convolutions as autograd functions: gather, multiply, sum over a kernel map."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 import torch.nn.functional as F
 
-from lpr_ros.core.sparse.kernel_map import NeighbourMap, OccupancyMap, ParentMap, Tile
+from lpr_ros.core.sparse.kernel_map import NeighborMap, OccupancyMap, ParentMap, Tile
 
 
 def sum_lists(rows: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
-    """Sum the rows of each list; embedding_bag is torch's vectorised gather-and-sum."""
+    """Sum the rows of each list with embedding_bag, a vectorized gather-and-sum."""
     return F.embedding_bag(order, rows, offsets, mode='sum', include_last_offset=True)
 
 
 def _multiply_groups(
     rows: Tensor, sizes: list[int], weights: Iterable[Tensor], width: int
 ) -> Tensor:
-    """Multiply consecutive groups of rows, each by its own weight."""
+    """Multiply each consecutive group of rows by its weight."""
     products = rows.new_empty(len(rows), width)
     for group, weight, product in zip(
         rows.split(sizes), weights, products.split(sizes), strict=True
@@ -31,32 +31,34 @@ def _join(tiles: list[Tensor]) -> Tensor:
     return tiles[0] if len(tiles) == 1 else torch.cat(tiles)
 
 
-class NeighbourConvolution(torch.autograd.Function):
+class NeighborConvolution(torch.autograd.Function):
     """Odd kernel, stride 1: output rows are the input rows."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, kernel: Tensor, pairs: NeighbourMap) -> Tensor:
+    def forward(ctx: Any, features: Tensor, kernel: Tensor, pairs: NeighborMap) -> Tensor:
         """Convolve (N, Cin) features with a (K, Cin, Cout) kernel."""
         ctx.save_for_backward(features, kernel)
         ctx.pairs = pairs
         slices = kernel.unbind(0)
         weights = [slices[k] for k in pairs.weights]
-        return _join([
-            sum_lists(
-                _multiply_groups(
-                    features.index_select(0, tile.inputs), tile.sizes, weights, kernel.shape[2]
-                ),
-                tile.order,
-                tile.row_offsets,
-            )
-            for tile in pairs.tiles
-        ])
+        return _join(
+            [
+                sum_lists(
+                    _multiply_groups(
+                        features.index_select(0, tile.inputs), tile.sizes, weights, kernel.shape[2]
+                    ),
+                    tile.order,
+                    tile.row_offsets,
+                )
+                for tile in pairs.tiles
+            ]
+        )
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        """Return gradients of features and kernel; the mirrored map is the transposed one."""
+        """Return gradients of features and kernel; the mirrored map is the transpose."""
         features, kernel = ctx.saved_tensors
-        pairs: NeighbourMap = ctx.pairs
+        pairs: NeighborMap = ctx.pairs
         gradient = gradient.contiguous()
         mirrored = kernel.flip(0)
         weights = [mirrored[k].T for k in pairs.weights]
@@ -83,11 +85,11 @@ def _accumulate_weight_gradients(
 
 
 class OccupancyConvolution(torch.autograd.Function):
-    """Odd kernel, stride 1, on input feature 1 everywhere: a product with the occupancy matrix."""
+    """Odd kernel, stride 1, with input feature 1 everywhere: a product with the occupancy."""
 
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, occupancy: OccupancyMap) -> Tensor:
-        """Sum the kernel rows (K, 1, Cout) of every occupied neighbour."""
+        """Sum the kernel rows (K, 1, Cout) of every occupied neighbor."""
         ctx.occupancy, ctx.kernel_shape = occupancy, kernel.shape
         rows = kernel[:, 0].index_select(0, occupancy.weights)
         return _join([tile.T.to(kernel.dtype) @ rows for tile in occupancy.tiles])

@@ -1,8 +1,8 @@
-"""Which input row meets which output row under which kernel weight.
+"""Kernel maps: pairs of input and output rows for each kernel weight.
 
-A map is built once per coordinate set and kernel size and shared by every layer that needs it.
-Pairs are grouped by kernel weight, so a layer gathers and multiplies group by group; each output's
-products are then summed from one list, without atomics or scatter.
+A map is built once per coordinate set and kernel size and shared by all layers. Pairs are grouped
+by kernel weight, so that a layer gathers and multiplies group by group; the products of each
+output are then summed from one list, without atomics or scatter.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,15 @@ from torch import Tensor
 from lpr_ros.core.sparse import keys as key_ops
 
 try:
-    from lpr_ros.core.sparse import merged_maps
-except (ImportError, RuntimeError):  # without numba or a place for its cache: torch serves
-    merged_maps = None  # type: ignore[assignment]
+    from lpr_ros.core.sparse import kernel_map_numba
+except (ImportError, RuntimeError):  # no numba, or no writable cache folder
+    kernel_map_numba = None  # type: ignore[assignment]
 
 Columns: TypeAlias = tuple[tuple[int, int], ...]  # (dx, dy)
 
-# Products of one tile stay in the cache between multiplication and summation; larger tiles spill,
-# smaller ones make matrices too thin for GEMM. Forward of 58,294 voxels on 2 cores with tiles of
-# 1024, 2048, 4096, 8192, 16384, 32767 rows: 282, 255, 246, 295, 324, 368 ms. A tile's row numbers
-# must fit int16, whose sort is the fastest.
+# The products of a tile should fit in the CPU cache; matrices of smaller tiles are too thin for
+# GEMM. Forward pass of 58,294 voxels on 2 cores with tiles of 1024, 2048, 4096, 8192, 16384, 32767
+# rows: 282, 255, 246, 295, 324, 368 ms. Row numbers within a tile must fit int16 for the sort.
 TILE_ROWS = 4096
 
 
@@ -38,12 +37,12 @@ class Tile:
     inputs: Tensor  # (P,) input row of each pair
     outputs: Tensor  # (P,) output row of each pair
     order: Tensor  # (P,) pairs listed output by output
-    row_offsets: Tensor  # (stop - start + 1,) where each output's list begins in `order`
+    row_offsets: Tensor  # (stop - start + 1,) where the list of each output starts in `order`
 
 
 @dataclass(frozen=True, eq=False)
-class NeighbourMap:
-    """Pairs of an odd stride-1 kernel. Mirrored: pair (i, o, k) comes with (o, i, K - 1 - k)."""
+class NeighborMap:
+    """Pairs of an odd stride-1 kernel; for each (i, o, k) there is (o, i, K - 1 - k)."""
 
     tiles: list[Tile]
     weights: tuple[int, ...]  # kernel index of each group
@@ -51,7 +50,7 @@ class NeighbourMap:
 
 @dataclass(frozen=True, eq=False)
 class OccupancyMap:
-    """Which neighbours of each row are occupied, for the layer that sees occupancy only."""
+    """Occupied neighbors of each row, for the first layer, whose input is occupancy only."""
 
     tiles: list[Tensor]  # (K, rows) bool each, over ranges of output rows
     weights: Tensor  # (K,) kernel index of each matrix row
@@ -64,35 +63,35 @@ class ParentMap:
     parents: Tensor  # (N,) coarse row of each fine row
     sizes: list[int]  # fine rows per child index
     order: Tensor  # (N,) fine rows grouped by child index
-    rank: Tensor  # (N,) where each fine row stands in `order`
+    rank: Tensor  # (N,) position of each fine row in `order`
     by_parent: Tensor  # (N,) positions in `order`, listed parent by parent
-    row_offsets: Tensor  # (coarse rows + 1,) where each parent's list begins in `by_parent`
+    row_offsets: Tensor  # (coarse rows + 1,) where the list of each parent starts in `by_parent`
 
 
-def build_neighbour_map(keys: Tensor, kernel_size: int) -> NeighbourMap:
-    """Pair every row of the sorted keys with its neighbours in a centred cube."""
+def build_neighbor_map(keys: Tensor, kernel_size: int) -> NeighborMap:
+    """Pair every row of the sorted keys with its neighbors in a centered cube."""
     columns, weights = _half_kernel(kernel_size)
     if _can_merge(keys):
-        return NeighbourMap(_merged_tiles(keys, columns, kernel_size // 2), weights)
+        return NeighborMap(_merged_tiles(keys, columns, kernel_size // 2), weights)
     rows = torch.arange(len(keys), device=keys.device)
     ahead = _rows_ahead(keys, columns, kernel_size // 2)
     group, row = (ahead >= 0).nonzero(as_tuple=True)
-    neighbour = ahead[group, row]
-    # Moving by a constant keeps the order of keys, so both directions are sorted by output row.
-    inputs = torch.cat([neighbour, rows, row])
-    outputs = torch.cat([row, rows, neighbour])
+    neighbor = ahead[group, row]
+    # Adding a constant keeps keys sorted, so both directions are sorted by output row.
+    inputs = torch.cat([neighbor, rows, row])
+    outputs = torch.cat([row, rows, neighbor])
     groups = torch.cat([group, torch.full_like(rows, len(ahead)), group + len(ahead) + 1])
-    return NeighbourMap(_split_tiles(len(keys), len(weights), groups, inputs, outputs), weights)
+    return NeighborMap(_split_tiles(len(keys), len(weights), groups, inputs, outputs), weights)
 
 
 def build_occupancy_map(keys: Tensor, kernel_size: int) -> OccupancyMap:
-    """Mark for every row of the sorted keys which cells of a centred cube are occupied."""
+    """Mark for every row of the sorted keys which cells of a centered cube are occupied."""
     columns, weights = _half_kernel(kernel_size)
     if _can_merge(keys):
-        ahead = merged_maps.rows_ahead(
+        ahead = kernel_map_numba.rows_ahead(
             keys.numpy(), _lowest_cells(columns, kernel_size // 2).numpy(), kernel_size // 2
         )
-        occupied = torch.from_numpy(merged_maps.occupied_cells(ahead))
+        occupied = torch.from_numpy(kernel_map_numba.occupied_cells(ahead))
     else:
         occupied = _occupied_cells(_rows_ahead(keys, columns, kernel_size // 2))
     order = torch.tensor(weights).to(keys.device, non_blocking=True)
@@ -115,30 +114,30 @@ def build_parent_map(keys: Tensor) -> tuple[Tensor, ParentMap]:
 
 @cache
 def _half_kernel(kernel_size: int) -> tuple[Columns, tuple[int, ...]]:
-    """Return the (dx, dy) columns ahead of the centre, and the kernel index of every group.
+    """Return the (dx, dy) columns ahead of the center and the kernel index of every group.
 
-    Groups are: each column's cells ahead (dz outermost), the centre column's cells ahead, the
-    centre, then the mirror of all those.
+    Groups: the cells of the columns ahead (dz outermost), the cells above the center, the center,
+    then the mirror images of all of them.
     """
     radius = kernel_size // 2
     reach = range(-radius, radius + 1)
     columns = tuple((dx, dy) for dx in reach for dy in reach if (dx, dy) > (0, 0))
     cells = [(dx, dy, dz) for dz in reach for dx, dy in columns]
     cells += [(0, 0, dz) for dz in range(1, radius + 1)]
-    centre = kernel_size**3 // 2
-    half = [centre + dx + dy * kernel_size + dz * kernel_size**2 for dx, dy, dz in cells]
-    return columns, (*half, centre, *(kernel_size**3 - 1 - k for k in half))
+    center = kernel_size**3 // 2
+    half = [center + dx + dy * kernel_size + dz * kernel_size**2 for dx, dy, dz in cells]
+    return columns, (*half, center, *(kernel_size**3 - 1 - k for k in half))
 
 
 def _lowest_cells(columns: Columns, radius: int) -> Tensor:
-    """Return what to add to a key to reach the lowest cell of each column."""
+    """Return the key offsets to the lowest cell of each column."""
     return torch.tensor([key_ops.offset(dx, dy, -radius) for dx, dy in columns])
 
 
 def _rows_ahead(keys: Tensor, columns: Columns, radius: int) -> Tensor:
-    """Return (half kernel, N) rows of the neighbours ahead, -1 where there is none.
+    """Return the rows (half kernel, N) of the neighbors ahead, -1 if not occupied.
 
-    A column is searched once, at its lowest z; the cells above it follow in sorted order.
+    A column is searched once, at its lowest z; the cells above follow in sorted order.
     """
     padded = torch.cat([keys, keys.new_full((1,), torch.iinfo(torch.int64).max)])
     ahead = keys.new_empty(len(columns) * (2 * radius + 1) + radius, len(keys))
@@ -159,25 +158,26 @@ def _rows_ahead(keys: Tensor, columns: Columns, radius: int) -> Tensor:
 
 
 def _occupied_cells(ahead: Tensor) -> Tensor:
-    """Return (kernel, N): which cells are occupied; ahead, the centre, then behind."""
+    """Return the occupied cells (kernel, N): ahead, the center, then behind."""
     half, rows = ahead.shape
     occupied = torch.zeros(2 * half + 1, rows + 1, dtype=torch.bool, device=ahead.device)
     torch.ge(ahead, 0, out=occupied[:half, :rows])
     occupied[half] = True
-    # Whom a row sees ahead sees it behind; a row that sees nobody writes into the spare column.
-    nobody = torch.full_like(ahead[0, :1], rows)
-    occupied[half + 1 :].scatter_(1, torch.where(ahead >= 0, ahead, nobody), True)
+    # A neighbor ahead has this row behind it; missing neighbors write to the spare column.
+    spare = torch.full_like(ahead[0, :1], rows)
+    occupied[half + 1 :].scatter_(1, torch.where(ahead >= 0, ahead, spare), True)
     return occupied[:, :rows]
 
 
 def _can_merge(keys: Tensor) -> bool:
-    return merged_maps is not None and keys.is_cpu
+    return kernel_map_numba is not None and keys.is_cpu
 
 
 def _merged_tiles(keys: Tensor, columns: Columns, radius: int) -> list[Tile]:
-    """Build all tiles by merging sorted lists (CPU only)."""
-    ahead = merged_maps.rows_ahead(keys.numpy(), _lowest_cells(columns, radius).numpy(), radius)
-    sizes, *lists = merged_maps.list_pairs(ahead, TILE_ROWS)
+    """Build all tiles with numba (CPU only)."""
+    lowest = _lowest_cells(columns, radius).numpy()
+    ahead = kernel_map_numba.rows_ahead(keys.numpy(), lowest, radius)
+    sizes, *lists = kernel_map_numba.list_pairs(ahead, TILE_ROWS)
     inputs, outputs, order, row_offsets = (torch.from_numpy(array) for array in lists)
     tiles, begin = [], 0
     for number, tile_sizes in enumerate(sizes.tolist()):
@@ -195,7 +195,7 @@ def _merged_tiles(keys: Tensor, columns: Columns, radius: int) -> list[Tile]:
 def _split_tiles(
     rows: int, group_count: int, groups: Tensor, inputs: Tensor, outputs: Tensor
 ) -> list[Tile]:
-    """Cut pairs sorted by (group, output) into tiles of output rows."""
+    """Split pairs sorted by (group, output) into tiles of output rows."""
     starts = list(range(0, rows, TILE_ROWS))
     device = groups.device
     edges = torch.arange(group_count, device=device)[:, None] * rows
@@ -216,7 +216,7 @@ def _split_tiles(
 
 
 def _tile(start: int, stop: int, sizes: list[int], inputs: Tensor, outputs: Tensor) -> Tile:
-    """List the pairs of a tile output by output."""
+    """Build a tile with its pairs ordered by output."""
     local = outputs - start
     order = torch.argsort(local.to(torch.int16), stable=True)
     counts = torch.bincount(local, minlength=stop - start)

@@ -1,23 +1,24 @@
-"""Kernel maps on a CPU by merging sorted lists, compiled by numba.
+"""Kernel maps on the CPU by merging sorted lists, compiled by numba.
 
-Keys and keys moved by a constant are both sorted, so a column's neighbours are found by walking
-the two lists side by side: linear, where the torch code of kernel_map searches. Measured on 3,996
-voxels: 0.7 ms against 1.5 for the 3x3x3 map, 1.0 against 3.5 for the 5x5x5 occupancy.
+Keys plus a constant are sorted like the keys, so neighbors are found by a linear merge instead of
+the searches of kernel_map.py. On 3,996 voxels: 0.7 ms instead of 1.5 ms for the 3x3x3 map, 1.0 ms
+instead of 3.5 ms for the 5x5x5 occupancy.
 """
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from lpr_ros.core.sparse.numba_compile import compiled
 
 Rows = NDArray[np.int32]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def rows_ahead(keys: NDArray[np.int64], deltas: NDArray[np.int64], radius: int) -> Rows:
-    """Return (half kernel, N) rows of the neighbours ahead, -1 where there is none.
+    """Return the rows (half kernel, N) of the neighbors ahead, -1 if not occupied.
 
-    `deltas` lead to the lowest cell of each column ahead; rows are ordered by height, then column,
-    then the cells above the centre.
+    `deltas` are the key offsets to the lowest cell of each column ahead. The result is ordered by
+    height, then column, then the cells above the center.
     """
     count, columns, side = len(keys), len(deltas), 2 * radius + 1
     ahead = np.full((columns * side + radius, count), -1, np.int32)
@@ -41,9 +42,9 @@ def rows_ahead(keys: NDArray[np.int64], deltas: NDArray[np.int64], radius: int) 
     return ahead
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def occupied_cells(ahead: Rows) -> NDArray[np.bool_]:
-    """Return (kernel, N): which cells are occupied; ahead, the centre, then behind."""
+    """Return the occupied cells (kernel, N): ahead, the center, then behind."""
     half, count = ahead.shape
     occupied = np.zeros((2 * half + 1, count), np.bool_)
     occupied[half] = True
@@ -56,11 +57,9 @@ def occupied_cells(ahead: Rows) -> NDArray[np.bool_]:
     return occupied
 
 
-@numba.njit(cache=True, nogil=True)
-def list_pairs(
-    ahead: Rows, tile_rows: int
-) -> tuple[NDArray[np.int64], Rows, Rows, Rows, Rows]:
-    """Return sizes (tiles, groups), then inputs, outputs, order and row offsets, tile by tile."""
+@compiled
+def list_pairs(ahead: Rows, tile_rows: int) -> tuple[NDArray[np.int64], Rows, Rows, Rows, Rows]:
+    """Return sizes (tiles, groups), inputs, outputs, order and row offsets, tile by tile."""
     half, count = ahead.shape
     behind = np.full((half, count), -1, np.int32)
     total = count

@@ -1,8 +1,7 @@
 """Voxel coordinates packed into one sortable int64: cloud | x | y | z, z in the lowest bits.
 
-Each axis has 17 bits for 2^16 admitted values, so a neighbour offset is a plain addition to the
-key and can never carry into the next field. All functions work on any device and never
-synchronise.
+Each axis has 17 bits for 2^16 values, so a neighbor offset is an addition to the key that cannot
+carry into the next field. All functions work on any device without synchronizing.
 """
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 AXIS_BITS = 17
 LIMIT = 1 << 15  # coordinates lie in [-LIMIT, LIMIT)
-MAX_CLOUDS = (1 << (63 - 3 * AXIS_BITS)) - 1  # the end of the last cloud must fit, too
+MAX_CLOUDS = (1 << (63 - 3 * AXIS_BITS)) - 1  # the end of the last cloud must fit
 
 _BIAS = 1 << (AXIS_BITS - 1)
 _SPACE_MASK = (1 << (3 * AXIS_BITS)) - 1
@@ -25,21 +24,21 @@ def pack(coordinates: Tensor, clouds: Tensor) -> Tensor:
 
 
 def offset(dx: int, dy: int, dz: int) -> int:
-    """Return what to add to a key to move by whole cells."""
+    """Return the key offset of a move by whole cells."""
     return (dx << (2 * AXIS_BITS)) + (dy << AXIS_BITS) + dz
 
 
 def parent(keys: Tensor) -> Tensor:
-    """Return the keys of the cells of twice the size: every axis floor-divided by two."""
+    """Return the keys of the parent cells: every axis floor-divided by two."""
     return (keys & ~_SPACE_MASK) | (keys >> 1 & _HALVED_MASK)
 
 
 def child_index(keys: Tensor) -> Tensor:
-    """Return where each cell lies in its parent, 0..7, first axis fastest."""
+    """Return the index of each cell in its parent, 0..7, first axis fastest."""
     return (keys >> (2 * AXIS_BITS) & 1) + (keys >> AXIS_BITS & 1) * 2 + (keys & 1) * 4
 
 
 def cloud_offsets(keys: Tensor, clouds: int) -> Tensor:
-    """Return (clouds + 1,) row offsets at which each cloud begins in sorted keys."""
+    """Return the (clouds + 1,) row offsets of the clouds in sorted keys."""
     bounds = torch.arange(clouds + 1, device=keys.device) << (3 * AXIS_BITS)
     return torch.searchsorted(keys, bounds)

@@ -1,4 +1,4 @@
-"""The coordinate sets of a batch, from fine to coarse, with the maps between them."""
+"""Resolution levels of a batch and the kernel maps within and between them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,10 +11,10 @@ from torch import Tensor
 from lpr_ros.core.sparse import keys as key_ops
 from lpr_ros.core.sparse.batch import CloudBatch
 from lpr_ros.core.sparse.kernel_map import (
-    NeighbourMap,
+    NeighborMap,
     OccupancyMap,
     ParentMap,
-    build_neighbour_map,
+    build_neighbor_map,
     build_occupancy_map,
     build_parent_map,
 )
@@ -22,14 +22,14 @@ from lpr_ros.core.sparse.kernel_map import (
 
 @dataclass(eq=False)
 class Level:
-    """The occupied cells of one resolution; every map is built when first needed and kept."""
+    """The occupied cells of one resolution; kernel maps are built on first use."""
 
     keys: Tensor  # (N,) sorted, unique
     clouds: int
     finer: 'Level | None' = None
     parents: ParentMap | None = None  # from the finer level to this one
     _coarser: 'weakref.ref[Level] | None' = None
-    _neighbours: dict[int, NeighbourMap] = field(default_factory=dict)
+    _neighbors: dict[int, NeighborMap] = field(default_factory=dict)
     _occupancy: dict[int, OccupancyMap] = field(default_factory=dict)
 
     @classmethod
@@ -39,24 +39,24 @@ class Level:
         clouds = clouds.to(batch.sites.device, non_blocking=True)
         return cls(torch.unique(key_ops.pack(batch.sites, clouds)), len(batch.counts))
 
-    def neighbours(self, kernel_size: int) -> NeighbourMap:
-        """Return the pairs of an odd kernel at this level."""
-        if kernel_size not in self._neighbours:
-            self._neighbours[kernel_size] = build_neighbour_map(self.keys, kernel_size)
-        return self._neighbours[kernel_size]
+    def neighbors(self, kernel_size: int) -> NeighborMap:
+        """Return the neighbor map of an odd kernel."""
+        if kernel_size not in self._neighbors:
+            self._neighbors[kernel_size] = build_neighbor_map(self.keys, kernel_size)
+        return self._neighbors[kernel_size]
 
     def occupancy(self, kernel_size: int) -> OccupancyMap:
-        """Return which cells of an odd kernel are occupied at this level."""
+        """Return the occupancy map of an odd kernel."""
         if kernel_size not in self._occupancy:
             self._occupancy[kernel_size] = build_occupancy_map(self.keys, kernel_size)
         return self._occupancy[kernel_size]
 
     @property
     def coarser(self) -> 'Level':
-        """The level of twice the cell size; the same one as long as somebody has it.
+        """The level of twice the cell size, shared while it is in use.
 
-        It holds this one, so this one does not hold it: a circle would be freed no sooner than
-        Python looks for circles, and megabytes of maps would wait for that.
+        Only a weak reference is kept: the coarse level references this one, and a cycle would
+        keep megabytes of maps alive until the garbage collector runs.
         """
         coarse = None if self._coarser is None else self._coarser()
         if coarse is None:
@@ -67,12 +67,12 @@ class Level:
 
     @cached_property
     def offsets(self) -> Tensor:
-        """(clouds + 1,) rows at which each cloud begins."""
+        """Row offsets of the clouds, (clouds + 1,)."""
         return key_ops.cloud_offsets(self.keys, self.clouds)
 
     @cached_property
     def cloud_of_row(self) -> Tensor:
-        """(N,) cloud of each row."""
+        """Cloud of each row, (N,)."""
         return self.keys >> (3 * key_ops.AXIS_BITS)
 
 
@@ -85,5 +85,5 @@ class SparseTensor:
     is_occupancy: bool = False  # one feature, 1 everywhere
 
     def with_features(self, features: Tensor) -> 'SparseTensor':
-        """Return other features on the same cells."""
+        """Return a tensor with other features on the same cells."""
         return SparseTensor(features, self.level)

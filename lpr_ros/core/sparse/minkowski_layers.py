@@ -1,4 +1,4 @@
-"""The same layers on MinkowskiEngine, where it is installed (README: the `minkowski` extra)."""
+"""The sparse layers on MinkowskiEngine (the optional `minkowski` extra)."""
 
 import collections
 import collections.abc
@@ -10,7 +10,7 @@ from torch import Tensor
 from lpr_ros.core.errors import BackendError
 from lpr_ros.core.sparse.batch import CloudBatch
 
-# MinkowskiEngine 0.5.4 still looks for an alias that Python 3.10 removed.
+# MinkowskiEngine 0.5.4 uses an alias that Python 3.10 removed.
 if not hasattr(collections, 'Sequence'):
     collections.Sequence = collections.abc.Sequence  # type: ignore[attr-defined]
 
@@ -32,7 +32,7 @@ class Conv(ME.MinkowskiConvolution):  # type: ignore[misc]
 
 
 class ConvTranspose(ME.MinkowskiConvolutionTranspose):  # type: ignore[misc]
-    """Transposed 2x2x2 convolution onto the coordinates the encoder made."""
+    """Transposed 2x2x2 convolution onto the coordinates of the encoder."""
 
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__(in_channels, out_channels, kernel_size=2, stride=2, dimension=3)
@@ -60,7 +60,7 @@ def add(x: Any, y: Any) -> Any:
 
 def cloud_mean(x: Any) -> Tensor:
     """Return the mean feature of each cloud, (clouds, C)."""
-    # Not its global pooling: in 0.5.4 on the CPU that mixes up the rows of three and more clouds.
+    # Not ME global pooling: version 0.5.4 mixes up the rows of three or more clouds on the CPU.
     clouds = x.C[:, 0].long()
     counts = torch.bincount(clouds)
     sums: Tensor = x.F.new_zeros(len(counts), x.F.shape[1]).index_add(0, clouds, x.F)
@@ -78,7 +78,7 @@ def scale_clouds(x: Any, gates: Tensor) -> Any:
 
 
 def cloud_features(x: Any) -> tuple[Tensor, list[int]]:
-    """Return (N, C) features, cloud after cloud, and the cells per cloud."""
+    """Return (N, C) features, cloud after cloud, and the number of cells per cloud."""
     clouds = x.C[:, 0].long()
     order = torch.argsort(clouds, stable=True)
     return x.F[order], torch.bincount(clouds).tolist()

@@ -1,4 +1,4 @@
-"""The sparse layers in plain torch: names, shapes and kernel order of MinkowskiEngine."""
+"""Sparse layers in plain torch with the names, shapes and kernel order of MinkowskiEngine."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from lpr_ros.core.sparse.batch import CloudBatch
 from lpr_ros.core.sparse.functional import (
     DownConvolution,
-    NeighbourConvolution,
+    NeighborConvolution,
     OccupancyConvolution,
     UpConvolution,
 )
@@ -56,12 +56,12 @@ class Conv(nn.Module):
         if x.is_occupancy:
             occupancy = x.level.occupancy(self.kernel_size)
             return x.with_features(_apply(OccupancyConvolution, self.kernel, occupancy))
-        pairs = x.level.neighbours(self.kernel_size)
-        return x.with_features(_apply(NeighbourConvolution, x.features, self.kernel, pairs))
+        pairs = x.level.neighbors(self.kernel_size)
+        return x.with_features(_apply(NeighborConvolution, x.features, self.kernel, pairs))
 
 
 class ConvTranspose(nn.Module):
-    """Transposed 2x2x2 convolution back onto the next finer level that the encoder made."""
+    """Transposed 2x2x2 convolution onto the next finer level of the encoder."""
 
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
@@ -70,22 +70,22 @@ class ConvTranspose(nn.Module):
         nn.init.uniform_(self.kernel, -bound, bound)
 
     def forward(self, x: SparseTensor) -> SparseTensor:
-        """Spread every cell over its children."""
+        """Upsample every cell to its children."""
         fine, parents = x.level.finer, x.level.parents
         if fine is None:
-            raise ValueError('a transposed convolution needs a finer level; this is the finest')
+            raise ValueError('expected a level that was downsampled, got the finest one')
         return SparseTensor(_apply(UpConvolution, x.features, self.kernel, parents), fine)
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation over all cells of the batch."""
+    """Batch normalization over all cells of the batch."""
 
     def __init__(self, channels: int):
         super().__init__()
         self.bn = nn.BatchNorm1d(channels)
 
     def forward(self, x: SparseTensor) -> SparseTensor:
-        """Normalise each channel."""
+        """Normalize each channel."""
         return x.with_features(self.bn(x.features))
 
 
@@ -120,5 +120,5 @@ def scale_clouds(x: SparseTensor, gates: Tensor) -> SparseTensor:
 
 
 def cloud_features(x: SparseTensor) -> tuple[Tensor, list[int]]:
-    """Return (N, C) features, cloud after cloud, and the cells per cloud."""
+    """Return (N, C) features, cloud after cloud, and the number of cells per cloud."""
     return x.features, x.level.offsets.diff().tolist()

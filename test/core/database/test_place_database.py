@@ -1,4 +1,4 @@
-"""The place database against brute force, with every index, exclusion and session."""
+"""The place database against brute force, for every index, exclusion rule and session."""
 
 import errno
 import math
@@ -13,56 +13,59 @@ import numpy as np
 import pytest
 from toy_keyframes import DIM, S, circle, describe, drive, empty
 
-from lpr_ros.core import cloud_store, coarse_index, descriptor_index
-from lpr_ros.core.calibration import Calibration
-from lpr_ros.core.cloud_store import CloudStore, PackedCloud, pack
-from lpr_ros.core.coarse_index import CoarseIndex
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.database_config import DatabaseConfig
-from lpr_ros.core.descriptor_index import DescriptorIndex
+from lpr_ros.core.database import cloud_store, descriptor_index, faiss_index
+from lpr_ros.core.database.append_array import AppendArray
+from lpr_ros.core.database.cloud_store import CloudStore, QuantizedCloud, pack
+from lpr_ros.core.database.descriptor_index import DescriptorIndex
+from lpr_ros.core.database.faiss_index import CoarseIndex
+from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.errors import CloudError, ConfigError, DatabaseError
-from lpr_ros.core.row_blocks import RowBlocks
+from lpr_ros.core.model.calibration import Calibration
 
 NO_EXCLUSION = {'exclude_s': 0.0, 'exclude_m': 0.0, 'exclude_keyframes': 0}
 NO_POINTS = np.zeros((0, 3), np.float32)
 
 
 @pytest.fixture(autouse=True)
-def _coarse_index_for_the_few_too(monkeypatch):
-    """Let small databases use the coarse index where a test asks for it."""
-    monkeypatch.setattr(descriptor_index, 'FEW_ROWS', 0)
+def _use_the_coarse_index_for_small_databases(monkeypatch):
+    """Tests enable the coarse index with brute_force_limit_mib=0."""
+    monkeypatch.setattr(descriptor_index, 'EXHAUSTIVE_ROWS', 0)
 
 
 def is_recent(query, other, c):
-    """The rule of exclusion, written out for two keyframes; `order` counts in the session."""
+    """The exclusion rule for two keyframes; `order` is the position in the session."""
     if other.session != query.session:
         return False
     return (
         other.stamp_ns >= query.stamp_ns
         or query.stamp_ns - other.stamp_ns < c.exclude_s * S
-        or (c.exclude_m > 0 and query.T_odom_sensor is not None
-            and query.travelled_m - other.travelled_m < c.exclude_m)
+        or (
+            c.exclude_m > 0
+            and query.T_odom_sensor is not None
+            and query.traveled_m - other.traveled_m < c.exclude_m
+        )
         or query.order - other.order <= c.exclude_keyframes
     )
 
 
 def brute_force(database, query, query_order):
-    """Return (distance, id) of what a query should find, nearest first."""
+    """Return (distance, id) of the expected matches, nearest first."""
+
     class Ordered:
         session, stamp_ns = query.session, query.stamp_ns
-        T_odom_sensor, travelled_m, order = query.T_odom_sensor, query.travelled_m, query_order
+        T_odom_sensor, traveled_m, order = query.T_odom_sensor, query.traveled_m, query_order
 
     found = []
     for i in range(len(database)):
         if not is_recent(Ordered, database.place(i), database.config):
             other = database[i].descriptor.astype(np.float64)
             found.append((float(np.linalg.norm(other - query.descriptor)), i))
-    return sorted(found)[:database.config.top_k]
+    return sorted(found)[: database.config.top_k]
 
 
 @st.composite
 def histories(draw):
-    """Interleaved keyframes of several sessions: (session, seconds since its last, metres)."""
+    """Interleaved keyframes of several sessions: (session, seconds since its last, meters)."""
     step = st.tuples(
         st.sampled_from(['a/0', 'a/1', 'b/0']),
         st.integers(1, 20),
@@ -80,26 +83,32 @@ def histories(draw):
     st.booleans(),
     st.integers(0, 2**31),
 )
-def test_query_is_brute_force_over_what_is_not_recent(
+def test_query_equals_brute_force_over_eligible_keyframes(
     history, exclude_s, exclude_m, exclude_keyframes, coarse, seed
 ):
     """Ids, distances and exclusion, for every keyframe just before it is added."""
     rng = np.random.default_rng(seed)
     database = empty(
-        top_k=5, exclude_s=exclude_s, exclude_m=exclude_m, exclude_keyframes=exclude_keyframes,
-        exact_mib=0 if coarse else 32,
+        top_k=5,
+        exclude_s=exclude_s,
+        exclude_m=exclude_m,
+        exclude_keyframes=exclude_keyframes,
+        brute_force_limit_mib=0 if coarse else 32,
     )
     clocks, places, counts = {}, {}, {}
-    for session, seconds, metres in history:
+    for session, seconds, meters in history:
         clocks[session] = clocks.get(session, 0) + seconds
-        places[session] = places.get(session, 0.0) + (metres or 0.0)
+        places[session] = places.get(session, 0.0) + (meters or 0.0)
         T = np.eye(4)
         T[0, 3] = places[session]
-        # Few different descriptors: ties are common, and the lowest id must win them.
+        # Few distinct descriptors: ties are common, and the lowest id must win.
         descriptor = np.full(DIM, rng.integers(0, 4), np.float32)
         query = database.make_keyframe(
-            descriptor, NO_POINTS, session=session, stamp_ns=clocks[session] * S,
-            T_odom_sensor=None if metres is None else T,
+            descriptor,
+            NO_POINTS,
+            session=session,
+            stamp_ns=clocks[session] * S,
+            T_odom_sensor=None if meters is None else T,
         )
         matches = database.query(query)
         expected = brute_force(database, query, counts.get(session, 0))
@@ -113,7 +122,7 @@ def test_query_is_brute_force_over_what_is_not_recent(
 @pytest.mark.parametrize(
     ('stamp_ns', 'newest'), [(30 * S, 20), (31 * S - 1, 20), (31 * S, 21), (100 * S, 29)]
 )
-def test_exclusion_ends_exactly_where_the_rule_says(rng, stamp_ns, newest):
+def test_exclusion_by_time_ends_exactly_at_the_limit(rng, stamp_ns, newest):
     database = empty(exclude_s=10.0, exclude_m=0.0, top_k=100)
     drive(database, circle(30), rng)
     query = database.make_keyframe(
@@ -122,8 +131,8 @@ def test_exclusion_ends_exactly_where_the_rule_says(rng, stamp_ns, newest):
     assert {m.keyframe_id for m in database.query(query)} == set(range(newest + 1))
 
 
-def test_a_keyframe_looked_up_again_finds_what_it_found_then(rng):
-    """Neither itself nor what its session saw later: online and offline agree."""
+def test_querying_a_stored_keyframe_repeats_its_online_result(rng):
+    """It matches neither itself nor later keyframes of its session."""
     database = empty(exclude_s=5.0, exclude_m=10.0)
     online = []
     for i, descriptor in enumerate(describe(circle(60), rng)):
@@ -134,7 +143,7 @@ def test_a_keyframe_looked_up_again_finds_what_it_found_then(rng):
     assert any(online)
 
 
-def test_another_session_is_never_recent(rng):
+def test_other_sessions_are_never_excluded(rng):
     database = empty(exclude_s=1e6, exclude_m=1e6, exclude_keyframes=10**6, top_k=100)
     added = drive(database, circle(20), rng, session='robot/0')
     assert database.query(added[-1]) == []
@@ -145,23 +154,25 @@ def test_another_session_is_never_recent(rng):
     assert len(database.query(query)) == 20
 
 
-def test_standing_still_is_excluded_by_distance_and_only_with_odometry(rng):
+def test_a_stationary_robot_is_excluded_by_distance_with_odometry_only(rng):
     for with_odometry, expected in ((True, 0), (False, 90)):
         database = empty(exclude_s=10.0, exclude_m=20.0, top_k=1000)
         drive(database, np.zeros((100, 2)), rng, with_odometry=with_odometry)
         assert len(database.query(database[99])) == expected
 
 
-@pytest.mark.parametrize(('codes', 'cheap'), [('8bit', 10**5), ('16bit', 10**5), ('8bit', 3000)])
-def test_the_coarse_index_finds_what_exact_search_finds(rng, monkeypatch, codes, cheap):
-    """Recall of the first at least 0.99, with a third of all excluded; distances are true."""
-    monkeypatch.setattr(coarse_index, 'CHEAP_CODES', cheap)
+@pytest.mark.parametrize(
+    ('codes', 'exhaustive'), [('8bit', 10**5), ('16bit', 10**5), ('8bit', 3000)]
+)
+def test_coarse_index_agrees_with_exact_search(rng, monkeypatch, codes, exhaustive):
+    """Recall@1 of at least 0.99 with a third of all rows excluded; distances are exact."""
+    monkeypatch.setattr(faiss_index, 'EXHAUSTIVE_CODES', exhaustive)
     count, dim = 6000, 160
     xy = rng.uniform(-400.0, 400.0, (count, 2))
     rows = describe(xy, rng, dim, noise=0.6 / math.sqrt(dim))
     queries = describe(xy[:200] + rng.normal(size=(200, 2)), rng, dim, noise=0.6 / math.sqrt(dim))
-    exact = DescriptorIndex(dim, exact_bytes=2**40)
-    coarse = DescriptorIndex(dim, exact_bytes=0, codes=codes)
+    exact = DescriptorIndex(dim, brute_force_bytes=2**40)
+    coarse = DescriptorIndex(dim, brute_force_bytes=0, codes=codes)
     exact.extend(rows)
     coarse.extend(rows)
     coarse.build_if_due()
@@ -178,11 +189,11 @@ def test_the_coarse_index_finds_what_exact_search_finds(rng, monkeypatch, codes,
     assert agreed >= 198
 
 
-def test_few_eligible_ones_are_found_wherever_they_lie(rng, monkeypatch):
-    """A single cell is looked into, and none of the eligible need be in it."""
-    monkeypatch.setattr(descriptor_index, 'FEW_ROWS', 50)
-    monkeypatch.setattr(coarse_index, 'CHEAP_CODES', 0)
-    index = DescriptorIndex(DIM, exact_bytes=0, probe_share=0.001)
+def test_few_eligible_rows_are_found_in_any_cell(rng, monkeypatch):
+    """The index visits a single cell, which may hold none of the eligible rows."""
+    monkeypatch.setattr(descriptor_index, 'EXHAUSTIVE_ROWS', 50)
+    monkeypatch.setattr(faiss_index, 'EXHAUSTIVE_CODES', 0)
+    index = DescriptorIndex(DIM, brute_force_bytes=0, nprobe_fraction=0.001)
     rows = rng.normal(size=(2000, DIM)).astype(np.float32)
     index.extend(rows)
     index.build_if_due()
@@ -194,16 +205,16 @@ def test_few_eligible_ones_are_found_wherever_they_lie(rng, monkeypatch):
         assert index.search(query, 5, eligible)[0].tolist() == np.argsort(distances)[:5].tolist()
 
 
-def test_what_is_added_during_a_build_is_found_before_during_and_after(rng, monkeypatch):
-    """The build is held half way, and nothing waits for it."""
-    index = DescriptorIndex(DIM, exact_bytes=0, probe_share=1.0)
+def test_rows_added_during_a_build_are_found_before_during_and_after(rng, monkeypatch):
+    """Neither adding nor searching waits for a stalled build."""
+    index = DescriptorIndex(DIM, brute_force_bytes=0, nprobe_fraction=1.0)
     rows = rng.normal(size=(3000, DIM)).astype(np.float32)
-    held, go_on = threading.Event(), threading.Event()
+    held, resume = threading.Event(), threading.Event()
     train = DescriptorIndex._train
 
     def slow_train(self, count):
         held.set()
-        assert go_on.wait(30.0)
+        assert resume.wait(30.0)
         return train(self, count)
 
     monkeypatch.setattr(DescriptorIndex, '_train', slow_train)
@@ -220,25 +231,25 @@ def test_what_is_added_during_a_build_is_found_before_during_and_after(rng, monk
     slowest_s = 0.0
     for i in range(1000, 2000):
         started = time.thread_time()
-        index.extend(rows[i:i + 1])
+        index.extend(rows[i : i + 1])
         index.build_if_due()
         slowest_s = max(slowest_s, time.thread_time() - started)
     assert index.is_exact
     assert slowest_s < 0.1
     all_found(2000)
-    go_on.set()
+    resume.set()
     for i in range(2000, 3000):
-        index.extend(rows[i:i + 1])
+        index.extend(rows[i : i + 1])
     all_found(3000)
     assert index.wait(60.0)
     assert not index.is_exact
     all_found(3000)
 
 
-def test_growing_rebuilds_and_loses_nothing(rng):
-    """Sixteen times the first size: at least one rebuild, and all answers still exact."""
-    index = DescriptorIndex(DIM, exact_bytes=200 * DIM * 4, probe_share=1.0, refined=64)
-    exact = DescriptorIndex(DIM, exact_bytes=2**40)
+def test_growth_triggers_a_rebuild_with_exact_results(rng):
+    """Sixteen times the initial size: at least one rebuild, and results stay exact."""
+    index = DescriptorIndex(DIM, brute_force_bytes=200 * DIM * 4, nprobe_fraction=1.0, rerank_k=64)
+    exact = DescriptorIndex(DIM, brute_force_bytes=2**40)
     rows = rng.normal(size=(3300, DIM)).astype(np.float32)
     for i, row in enumerate(rows):
         index.extend(row[None])
@@ -247,33 +258,33 @@ def test_growing_rebuilds_and_loses_nothing(rng):
         if i % 200 == 0:
             index.wait()
             eligible = np.ones(i + 1, bool)
-            eligible[i // 2:i // 2 + 5] = False
-            mine, true = index.search(rows[i // 2], 3, eligible), exact.search(
-                rows[i // 2], 3, eligible)
+            eligible[i // 2 : i // 2 + 5] = False
+            mine, true = (
+                index.search(rows[i // 2], 3, eligible),
+                exact.search(rows[i // 2], 3, eligible),
+            )
             assert mine[0].tolist() == true[0].tolist()
             assert mine[1].tolist() == true[1].tolist()
     assert index._built_for > 800
 
 
-def test_a_build_that_fails_leaves_exact_search(rng, monkeypatch, caplog):
+def test_a_failed_build_leaves_exact_search(rng, monkeypatch, caplog):
     def fail(*args):
         raise MemoryError('no memory')
 
     monkeypatch.setattr(CoarseIndex, '__init__', fail)
-    index = DescriptorIndex(DIM, exact_bytes=0)
+    index = DescriptorIndex(DIM, brute_force_bytes=0)
     rows = rng.normal(size=(100, DIM)).astype(np.float32)
     index.extend(rows)
     index.build_if_due()
     index.wait()
     assert index.search(rows[42], 1, np.ones(100, bool))[0].tolist() == [42]
-    assert 'not built' in caplog.text
+    assert 'cannot build an index' in caplog.text
 
 
-def test_probability_is_the_calibration_or_nan(rng):
+def test_match_probability_is_calibrated_or_nan(rng):
     calibration = Calibration((0.0, 2.0), (1.0, 0.0))
-    database = PlaceDatabase(
-        DatabaseConfig(**NO_EXCLUSION), DIM, calibration=calibration
-    )
+    database = PlaceDatabase(DatabaseConfig(**NO_EXCLUSION), DIM, calibration=calibration)
     drive(database, circle(10), rng)
     for match in database.query(database[9]):
         assert match.probability == calibration.probability(match.distance)
@@ -282,21 +293,21 @@ def test_probability_is_the_calibration_or_nan(rng):
     assert all(math.isnan(m.probability) for m in bare.query(bare[2]))
 
 
-def test_memory_per_keyframe_stays_within_what_is_promised(rng):
-    database = empty(cloud_points=50, cloud_voxel_m=0.0)
+def test_memory_stays_within_memory_bytes_per_keyframe(rng):
+    database = empty(max_cloud_points=50, cloud_voxel_m=0.0)
     drive(database, circle(200), rng, points=80)
     assert len(database[0].points) == 50
     assert 200 * 50 * 6 < database.memory_bytes() <= 200 * database.memory_bytes_per_keyframe()
 
 
-def test_clouds_above_the_limit_lie_on_disk_and_are_the_same(rng, tmp_path):
+def test_clouds_above_the_limit_move_to_disk_unchanged(rng, tmp_path):
     store = CloudStore(memory_limit_bytes=1000, folder=tmp_path)
     clouds = [pack(rng.uniform(-90, 90, (n, 3)).astype(np.float32), 0.0, 99) for n in range(60)]
     for cloud in clouds:
         store.append(store.take(cloud))
     assert sum(c.cells.nbytes for c in clouds) == store.disk_bytes + store._cells_bytes
     assert store._cells_bytes <= 1000
-    assert list(tmp_path.iterdir()) == []  # nameless: nothing to leave behind
+    assert list(tmp_path.iterdir()) == []  # an unnamed file
     for i, cloud in enumerate(clouds):
         assert np.array_equal(store[i].points, cloud.points)
     assert store.point_count(60) == sum(range(60))
@@ -305,7 +316,7 @@ def test_clouds_above_the_limit_lie_on_disk_and_are_the_same(rng, tmp_path):
         store[1]
 
 
-def test_clouds_share_blocks_that_are_freed_with_their_last_cloud(rng, monkeypatch):
+def test_cloud_blocks_are_freed_with_their_last_cloud(rng, monkeypatch):
     monkeypatch.setattr(cloud_store, 'BLOCK_POINTS', 100)
     store = CloudStore(memory_limit_bytes=150 * 6)
     clouds = [pack(rng.uniform(-90, 90, (n, 3)).astype(np.float32), 0.0, 999)
@@ -322,7 +333,7 @@ def test_clouds_share_blocks_that_are_freed_with_their_last_cloud(rng, monkeypat
         assert np.array_equal(store[i].cells, cloud.cells)
 
 
-def test_clouds_take_the_memory_of_this_process_that_the_store_tells():
+def test_memory_bytes_matches_the_memory_of_the_process():
     def own_bytes():
         (line,) = [x for x in Path('/proc/self/status').read_text().splitlines()
                    if x.startswith('RssAnon')]  # fmt: skip
@@ -330,11 +341,11 @@ def test_clouds_take_the_memory_of_this_process_that_the_store_tells():
 
     store, before = CloudStore(memory_limit_bytes=0), own_bytes()
     for _ in range(600):
-        store.append(store.take(PackedCloud(0.01, np.ones((17_500, 3), dtype=np.int16))))
+        store.append(store.take(QuantizedCloud(0.01, np.ones((17_500, 3), dtype=np.int16))))
     assert own_bytes() - before == pytest.approx(store.memory_bytes, rel=0.15)
 
 
-def test_a_full_disk_keeps_clouds_in_memory(rng, monkeypatch, caplog):
+def test_clouds_stay_in_memory_if_the_disk_is_full(rng, monkeypatch, caplog):
     def full(*args):
         raise OSError(errno.ENOSPC, 'No space left on device')
 
@@ -344,10 +355,10 @@ def test_a_full_disk_keeps_clouds_in_memory(rng, monkeypatch, caplog):
     for _ in range(50):
         store.append(store.take(cloud))
     assert all(np.array_equal(store[i].cells, cloud.cells) for i in range(50))
-    assert 0 < caplog.text.count('stay in memory') < 40
+    assert 0 < caplog.text.count('cannot move clouds to disk') < 40
 
 
-def test_a_keyframe_there_is_no_memory_for_is_left_out_whole(rng, monkeypatch):
+def test_a_keyframe_without_memory_for_its_cloud_is_not_added(rng, monkeypatch):
     def no_memory(*args):
         raise OSError(errno.ENOMEM, 'Cannot allocate memory')
 
@@ -364,10 +375,11 @@ def test_a_keyframe_there_is_no_memory_for_is_left_out_whole(rng, monkeypatch):
     assert [database.place(i).session for i in range(8)] == [*'aaaaaccc']
 
 
-def test_what_an_error_left_incomplete_takes_no_more_and_is_saved_whole(
+def test_an_inconsistent_database_rejects_keyframes_and_saves_consistently(
     rng, monkeypatch, tmp_path
 ):
-    """Or every later keyframe would have the pose of the one before it."""
+    """Otherwise later keyframes would have the pose of their predecessor."""
+
     def no_memory(rows):
         raise MemoryError
 
@@ -387,7 +399,7 @@ def test_what_an_error_left_incomplete_takes_no_more_and_is_saved_whole(
 
 
 @pytest.mark.parametrize('reach_m', [0.5, 100.0, 327.0, 5000.0])
-def test_packed_points_are_within_half_a_step(rng, reach_m):
+def test_quantization_error_is_at_most_half_a_step(rng, reach_m):
     points = rng.uniform(-reach_m, reach_m, (500, 3)).astype(np.float32)
     packed = pack(points, 0.0, 1000)
     assert packed.step_m == max(0.01, np.abs(points).max() / 32767)
@@ -396,22 +408,22 @@ def test_packed_points_are_within_half_a_step(rng, reach_m):
     assert np.array_equal(again.cells, packed.cells)
 
 
-def test_row_blocks_are_an_array(rng):
-    blocks = RowBlocks((300,), np.float64)
+def test_append_array_behaves_like_an_array(rng):
+    blocks = AppendArray((300,), np.float64)
     rows = rng.normal(size=(4000, 300))
     for start in range(0, 4000, 700):
-        blocks.extend(rows[start:start + 700])
+        blocks.extend(rows[start : start + 700])
     assert np.array_equal(np.concatenate(list(blocks.parts(5, 3999))), rows[5:3999])
     chosen = np.array([3999, 0, 1747, 1748])
     assert np.array_equal(blocks.take(chosen), rows[chosen])
     assert np.array_equal(blocks[1748], rows[1748])
-    with pytest.raises(IndexError, match='4000 of 4000'):
+    with pytest.raises(IndexError, match='row 4000, expected 0 to 3999'):
         blocks[4000]
     with pytest.raises(ValueError, match='read-only'):
         blocks[0][0] = 1.0
 
 
-def test_bad_descriptors_say_what_is_wrong(rng):
+def test_invalid_descriptors_are_rejected(rng):
     database = empty()
     with pytest.raises(DatabaseError, match=r'shape \(3,\), expected \(16,\)'):
         database.make_keyframe(np.zeros(3, np.float32), NO_POINTS, session='a', stamp_ns=0)
@@ -424,7 +436,7 @@ def test_bad_descriptors_say_what_is_wrong(rng):
 
 
 @pytest.mark.parametrize('stamp_ns', [9 * S, 9 * S - 1, 0])
-def test_stamps_of_a_session_must_ascend(rng, stamp_ns):
+def test_stamps_within_a_session_must_ascend(rng, stamp_ns):
     database = empty()
     drive(database, circle(10), rng)
     zero = np.zeros(DIM, np.float32)
@@ -438,17 +450,17 @@ def test_stamps_of_a_session_must_ascend(rng, stamp_ns):
     assert len(database) == 11
 
 
-def test_bad_poses_clouds_and_ids_are_refused(rng):
+def test_invalid_poses_clouds_and_ids_are_rejected(rng):
     database = empty()
     zero = np.zeros(DIM, np.float32)
     T = np.eye(4)
     T[1, 3] = np.nan
-    with pytest.raises(DatabaseError, match=r'nan.*expected 4 x 4 finite'):
+    with pytest.raises(DatabaseError, match=r'nan.*expected a 4 x 4 matrix of finite'):
         database.make_keyframe(zero, NO_POINTS, session='a', stamp_ns=0, T_odom_sensor=T)
     cloud = np.full((4, 3), np.inf, np.float32)
     with pytest.raises(CloudError, match='4 of 4 points are not finite'):
         database.make_keyframe(zero, cloud, session='a', stamp_ns=0)
-    with pytest.raises(CloudError, match=r'\(4, 2\), expected \(N, 3\)'):
+    with pytest.raises(CloudError, match=r'expected points of shape \(N, 3\), got \(4, 2\)'):
         database.make_keyframe(zero, cloud[:, :2], session='a', stamp_ns=0)
     with pytest.raises(DatabaseError, match='keyframe 0, expected'):
         database.place(0)

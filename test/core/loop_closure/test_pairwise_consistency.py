@@ -1,23 +1,24 @@
-"""Loops that contradict the others are not trusted; those that agree are."""
+"""Pairwise consistency trusts loop closures that agree with each other and with odometry."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_pose_graph import LAP, closure, keyframe, laps, noisy
+from toy_graphs import LAP, keyframe, laps, loop_closure, perturb
 
-from lpr_ros.core.geometry import invert, pose_from_euler
-from lpr_ros.core.odometry_noise import OdometryNoiseConfig
-from lpr_ros.core.pairwise import (
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig, drift_covariance
+from lpr_ros.core.geometry.se3 import invert, pose_from_euler
+from lpr_ros.core.loop_closure.pairwise_consistency import (
     PairwiseConfig,
     PairwiseConsistency,
-    _grow,
-    agrees_with_odometry,
+    Prediction,
+    _grow_clique,
     cycle_errors,
-    place,
+    is_consistent_with_odometry,
+    with_odometry,
 )
 from lpr_training.simulator import OdometryConfig
-from lpr_training.simulator.odometry import drifting
+from lpr_training.simulator.drive.odometry import drifting
 
 COUNT = 300
 
@@ -30,19 +31,29 @@ def drive(rng):
 
 
 def true_loop(T_true, i, rng):
-    return closure(i - LAP, i, noisy(invert(T_true[i - LAP]) @ T_true[i], rng))
+    return loop_closure(i - LAP, i, perturb(invert(T_true[i - LAP]) @ T_true[i], rng))
 
 
 def add(check, loop, keyframes):
     return check.add(loop, keyframes[loop.query_id], keyframes[loop.match_id])
 
 
-def test_true_loops_are_trusted_in_spite_of_drift(drive, rng):
+def trusted(check):
+    """Return the loop closures of all cliques that are large enough to be published."""
+    return [
+        group.entries[i].loop
+        for group in check._groups.values()
+        if check._is_trusted(group)
+        for i in sorted(group.clique)
+    ]
+
+
+def test_correct_loops_are_trusted_despite_drift(drive, rng):
     T_true, keyframes = drive
     check = PairwiseConsistency()
     loops = [true_loop(T_true, i, rng) for i in range(LAP, COUNT, 4)]
     reported = [x for loop in loops for x in add(check, loop, keyframes)]
-    assert len(check.trusted) >= 0.95 * len(loops)
+    assert len(trusted(check)) >= 0.95 * len(loops)
     assert len(reported) >= 0.95 * len(loops)
     assert len({id(x) for x in reported}) == len(reported)
 
@@ -53,37 +64,37 @@ WHEELS = OdometryConfig(
 
 
 @pytest.mark.parametrize(
-    ('expected', 'least_share'),
-    [(OdometryNoiseConfig(), 0.8),
-     (OdometryNoiseConfig(position_share=0.02, heading_deg=1.0, tilt_deg=0.4), 0.95)],
-    ids=['by default', 'told'],
-)  # fmt: skip
-def test_poor_odometry_costs_few_true_loops_and_admits_no_neighbouring_house(
-    expected, least_share
-):
-    """The drift of wheels; houses that all look alike, 15 m apart, seen again after 100 m."""
-    config = PairwiseConfig(odometry=expected)
+    ('noise', 'min_fraction'),
+    [
+        (OdometryNoiseConfig(), 0.8),
+        (OdometryNoiseConfig(position_fraction=0.02, heading_deg=1.0, tilt_deg=0.4), 0.95),
+    ],
+    ids=['default noise', 'matching noise'],
+)
+def test_wheel_odometry_keeps_correct_loops_and_rejects_adjacent_houses(noise, min_fraction):
+    """Identical houses, 15 m apart, revisited after 100 m."""
     T_true = laps(COUNT)
-    trusted = count = 0
+    trusted_count = count = 0
     for seed in range(4):
         rng = np.random.default_rng(seed)
         keyframes = [keyframe(i, T) for i, T in enumerate(drifting(T_true, WHEELS, rng))]
-        check = PairwiseConsistency(config)
+        check = PairwiseConsistency(noise=noise)
         loops = [true_loop(T_true, i, rng) for i in range(LAP, COUNT, 4)]
         for loop in loops:
             add(check, loop, keyframes)
-        trusted += len(check.trusted)
+        trusted_count += len(trusted(check))
         count += len(loops)
         T_house = pose_from_euler([15.0, 0.0, 0.0], [0.0, 0.0, 0.0])
         for i in range(50, COUNT, 10):
             T_seen = T_house @ invert(T_true[i - 50]) @ T_true[i]
-            entry = place(closure(i - 50, i, T_seen), keyframes[i], keyframes[i - 50])
-            assert not agrees_with_odometry(entry, config)
-    assert trusted >= least_share * count
+            loop = loop_closure(i - 50, i, T_seen)
+            entry = with_odometry(loop, keyframes[i], keyframes[i - 50])
+            assert not is_consistent_with_odometry(entry, noise, PairwiseConfig().chi2)
+    assert trusted_count >= min_fraction * count
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_the_odd_one_out_is_rejected(drive, seed):
+def test_outliers_are_rejected(drive, seed):
     rng = np.random.default_rng(seed)
     T_true, keyframes = drive
     check = PairwiseConsistency()
@@ -95,54 +106,54 @@ def test_the_odd_one_out_is_rejected(drive, seed):
             loop = replace(loop, T_match_query=T_wrong)
             wrong.append(loop)
         add(check, loop, keyframes)
-    trusted = {id(x) for x in check.trusted}
+    accepted = {id(x) for x in trusted(check)}
     assert len(wrong) == 5
-    assert not any(id(x) in trusted for x in wrong)
-    assert len(trusted) >= 14
+    assert not any(id(x) in accepted for x in wrong)
+    assert len(accepted) >= 14
 
 
-def test_a_lone_loop_waits_for_another(drive, rng):
+def test_a_single_loop_waits_for_a_consistent_one(drive, rng):
     T_true, keyframes = drive
     check = PairwiseConsistency()
     first, second = true_loop(T_true, LAP, rng), true_loop(T_true, LAP + 2, rng)
     assert add(check, first, keyframes) == []
-    assert check.trusted == []
+    assert trusted(check) == []
     assert add(check, second, keyframes) == [first, second]
-    alone = PairwiseConsistency(PairwiseConfig(fewest_agreeing=0))
-    assert add(alone, first, keyframes) == [first]
+    single = PairwiseConsistency(PairwiseConfig(min_consistent_loops=0))
+    assert add(single, first, keyframes) == [first]
 
 
-def test_a_wrong_first_loop_is_overruled(drive, rng):
+def test_a_wrong_first_loop_is_outvoted(drive, rng):
     T_true, keyframes = drive
-    check = PairwiseConsistency(PairwiseConfig(fewest_agreeing=0))
+    check = PairwiseConsistency(PairwiseConfig(min_consistent_loops=0))
     good = true_loop(T_true, LAP, rng)
     wrong = replace(good, T_match_query=good.T_match_query @ pose_from_euler([9, 5, 0], [0, 0, 1]))
     add(check, wrong, keyframes)
     for i in range(LAP + 1, LAP + 4):
         add(check, true_loop(T_true, i, rng), keyframes)
-    assert wrong not in check.trusted
-    assert len(check.trusted) == 3
+    assert wrong not in trusted(check)
+    assert len(trusted(check)) == 3
 
 
-def test_loops_of_two_sessions_need_no_common_frame(rng):
+def test_sessions_need_no_common_odometry_frame(rng):
     T_true = laps(60)
     T_other = pose_from_euler([500.0, 80.0, 3.0], [0.0, 0.0, 2.0]) @ T_true
     old = [keyframe(i, T) for i, T in enumerate(T_true)]
     new = [keyframe(i, T, keyframe_id=100 + i, session='b') for i, T in enumerate(T_other)]
     check = PairwiseConsistency()
     for i in range(0, 60, 6):
-        check.add(closure(i, 100 + i, noisy(np.eye(4), rng)), new[i], old[i])
-    assert len(check.trusted) == 10
+        check.add(loop_closure(i, 100 + i, perturb(np.eye(4), rng)), new[i], old[i])
+    assert len(trusted(check)) == 10
 
 
 def test_loops_without_odometry_are_never_trusted(drive, rng):
     T_true, keyframes = drive
-    check = PairwiseConsistency(PairwiseConfig(fewest_agreeing=0))
+    check = PairwiseConsistency(PairwiseConfig(min_consistent_loops=0))
     loop = true_loop(T_true, LAP, rng)
     for T in (None, np.full((4, 4), np.nan)):
         query = replace(keyframes[LAP], T_odom_sensor=T)
         assert check.add(loop, query, keyframes[0]) == []
-    assert check.trusted == []
+    assert trusted(check) == []
 
 
 def test_memory_is_bounded_by_the_window(drive, rng):
@@ -150,26 +161,26 @@ def test_memory_is_bounded_by_the_window(drive, rng):
     check = PairwiseConsistency(PairwiseConfig(window=5))
     for i in range(LAP, LAP + 30):
         add(check, true_loop(T_true, i, rng), keyframes)
-    assert len(check.trusted) <= 5
+    assert len(trusted(check)) <= 5
     assert len(check._reported) <= 5
 
 
-def test_a_set_grows_until_nobody_else_agrees_with_all_of_it(rng):
+def test_a_grown_clique_is_maximal(rng):
     for _ in range(20):
         count = int(rng.integers(1, 40))
-        agree = rng.random((count, count)) < 0.7
-        agree = np.triu(agree, 1) | np.triu(agree, 1).T
-        members = list(_grow(agree, count - 1))
+        edges = rng.random((count, count)) < 0.7
+        edges = np.triu(edges, 1) | np.triu(edges, 1).T
+        members = list(_grow_clique(edges, count - 1))
         assert members[0] == count - 1
-        assert (agree[np.ix_(members, members)] | np.eye(len(members), dtype=bool)).all()
-        assert not agree[members].all(axis=0).any()
+        assert (edges[np.ix_(members, members)] | np.eye(len(members), dtype=bool)).all()
+        assert not edges[members].all(axis=0).any()
 
 
-def test_cycle_errors_are_those_that_the_covariances_foretell(rng):
-    """Of six numbers the mean is six, whatever the shape of the covariance and the lever."""
+def test_cycle_errors_follow_the_chi_squared_distribution(rng):
+    """The mean is 6, the degrees of freedom, for any covariance and lever arm."""
     sigma = np.array([0.01, 0.3, 0.02, 0.001, 0.002, 0.05])
     exact = OdometryNoiseConfig(
-        position_share=0.0, heading_deg=0.0, tilt_deg=0.0, least_m=1e-6, least_deg=1e-6
+        position_fraction=0.0, heading_deg=0.0, tilt_deg=0.0, min_sigma_m=1e-6, min_sigma_deg=1e-6
     )
     ends = [pose_from_euler(50.0 * rng.normal(size=3), rng.normal(size=3)) for _ in range(4)]
     keyframes = [keyframe(i, T) for i, T in enumerate(ends)]
@@ -177,19 +188,47 @@ def test_cycle_errors_are_those_that_the_covariances_foretell(rng):
     def measured(match, query):
         motion = sigma * rng.standard_normal(6)
         T = invert(ends[match]) @ ends[query] @ pose_from_euler(motion[:3], motion[3:])
-        loop = replace(closure(match, query, T), covariance=np.diag(sigma**2))
-        return place(loop, keyframes[query], keyframes[match])
+        loop = replace(loop_closure(match, query, T), covariance=np.diag(sigma**2))
+        return with_odometry(loop, keyframes[query], keyframes[match])
 
     errors = [cycle_errors(measured(0, 1), [measured(2, 3)], exact)[0] for _ in range(600)]
     assert np.mean(errors) == pytest.approx(6.0, rel=0.15)
 
 
-def test_a_loop_that_odometry_rules_out_is_never_trusted(drive, rng):
-    """Three loops that agree with each other, each to a house 60 m from the right one."""
+def test_a_loop_that_contradicts_odometry_is_never_trusted(drive, rng):
+    """Three mutually consistent loops, each to a house 60 m from the correct one."""
     T_true, keyframes = drive
-    check = PairwiseConsistency(PairwiseConfig(fewest_agreeing=0))
+    check = PairwiseConsistency(PairwiseConfig(min_consistent_loops=0))
     for i in range(LAP, LAP + 12, 4):
         true = true_loop(T_true, i, rng)
         wrong = replace(true, match_id=true.match_id + 30)
         assert add(check, wrong, keyframes) == []
         assert add(check, true, keyframes) == [true]
+
+
+@pytest.mark.parametrize('traveled_m', [0.0, 100.0, 400.0])
+def test_the_odometry_gate_widens_with_drift(traveled_m):
+    """Its radius is the loop distance plus sqrt(chi2) standard deviations of the position."""
+    noise = OdometryNoiseConfig()
+    check = PairwiseConsistency(PairwiseConfig(chi2=9.0), noise)
+    limit_m = 30.0 + 3.0 * np.sqrt(drift_covariance(traveled_m, noise)[0, 0])
+    for distance_m, allowed in ((limit_m - 1e-6, True), (limit_m + 1e-6, False)):
+        T = pose_from_euler([0.0, distance_m, 0.0], [0.0, 0.0, 1.0])
+        assert check.allows(Prediction(T, traveled_m), 30.0) is allowed
+
+
+def test_predictions_use_the_shortest_odometry(drive, rng):
+    """Right after a trusted loop the prediction goes through it, not around the lap."""
+    T_true, keyframes = drive
+    check = PairwiseConsistency()
+    direct = check.predict(keyframes[LAP + 10], keyframes[10])
+    assert direct.traveled_m == pytest.approx(2.0 * LAP)
+    for i in (LAP, LAP + 2):
+        add(check, true_loop(T_true, i, rng), keyframes)
+    via_loop = check.predict(keyframes[LAP + 10], keyframes[10])
+    assert via_loop.traveled_m == pytest.approx(2.0 * (8 + 8))
+    T_expected = invert(T_true[10]) @ T_true[LAP + 10]
+    errors_m = [np.linalg.norm((p.T_match_query - T_expected)[:3, 3]) for p in (direct, via_loop)]
+    assert errors_m[1] < 0.5 * errors_m[0]
+    elsewhere = replace(keyframes[10], session='b')
+    assert check.predict(keyframes[LAP + 10], elsewhere) is None

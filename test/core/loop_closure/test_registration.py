@@ -1,25 +1,27 @@
-"""Registration recovers a known pose from any heading, and says None where it cannot."""
+"""Registration recovers a known pose at any yaw, and returns None if it fails."""
 
 import numpy as np
 import pytest
 from simulated_pairs import simulate
 
 from lpr_ros.core.errors import CloudError
-from lpr_ros.core.geometry import (
+from lpr_ros.core.geometry.points import points_in_range
+from lpr_ros.core.geometry.se3 import (
+    adjoint,
+    covariance_in_parent,
     invert,
+    local_error,
     pose_from_euler,
     rotation_angle_rad,
     transform_points,
 )
-from lpr_ros.core.registration import (
+from lpr_ros.core.loop_closure.global_registration import register_globally
+from lpr_ros.core.loop_closure.registration import (
     RegistrationConfig,
-    finite_points,
     prepare,
     refine,
-    register_globally,
     upright_points,
 )
-from lpr_ros.core.tangent import adjoint, covariance_in_parent, motion_between
 
 CONFIG = RegistrationConfig()
 
@@ -35,20 +37,19 @@ def cloud(suburb):
 
 
 def register(target, source):
-    """Search, then refine."""
     target, source = prepare(target, CONFIG), prepare(source, CONFIG)
-    found = register_globally(target.sketch, source.sketch, CONFIG.search_voxel_m)
-    return refine(target, source, found.T_target_source, CONFIG)
+    T_global = register_globally(target.sketch, source.sketch, CONFIG.search_voxel_m)
+    return refine(target, source, T_global, CONFIG)
 
 
-def assert_near(T, T_true, metres=0.15, degrees=0.5):
+def assert_near(T, T_true, meters=0.15, degrees=0.5):
     difference = invert(T_true) @ T
-    assert np.linalg.norm(difference[:3, 3]) < metres
+    assert np.linalg.norm(difference[:3, 3]) < meters
     assert np.degrees(rotation_angle_rad(difference)) < degrees
 
 
 @pytest.mark.parametrize('yaw_deg', [0.0, 90.0, 180.0, -120.0])
-def test_a_real_pair_is_registered_from_any_heading(shared_data, yaw_deg):
+def test_a_real_pair_is_registered_at_any_yaw(shared_data, yaw_deg):
     from lpr_training.datasets import make_dataset
 
     scans = make_dataset('scans', shared_data, runs=['kitti_raw_0005'])
@@ -59,7 +60,7 @@ def test_a_real_pair_is_registered_from_any_heading(shared_data, yaw_deg):
 
 
 @pytest.mark.parametrize('yaw_deg', [10.0, 100.0, 190.0])
-def test_a_simulated_revisit_is_registered_from_any_heading(suburb, yaw_deg):
+def test_a_simulated_revisit_is_registered_at_any_yaw(suburb, yaw_deg):
     match, query = suburb.pairs(count=1, seed=4)[0]
     T_turn = pose_from_euler([0.0, 0.0, 0.0], [0.0, 0.0, np.radians(yaw_deg)])
     source = transform_points(T_turn, suburb.keyframe(query).points)
@@ -67,31 +68,31 @@ def test_a_simulated_revisit_is_registered_from_any_heading(suburb, yaw_deg):
     assert_near(register(suburb.keyframe(match).points, source).T_target_source, T_true)
 
 
-def test_the_inverse_problem_has_the_inverse_answer(suburb):
+def test_swapping_the_clouds_inverts_the_pose(suburb):
     match, query = suburb.pairs(count=1, seed=1)[0]
     a, b = suburb.keyframe(match).points, suburb.keyframe(query).points
     T_a_b, T_b_a = register(a, b).T_target_source, register(b, a).T_target_source
-    assert_near(T_a_b @ T_b_a, np.eye(4), metres=0.05, degrees=0.1)
+    assert_near(T_a_b @ T_b_a, np.eye(4), meters=0.05, degrees=0.1)
 
 
 def test_a_cloud_registers_with_itself(cloud):
-    found = register(cloud, cloud)
-    assert_near(found.T_target_source, np.eye(4), metres=0.01, degrees=0.01)
-    assert (np.linalg.eigvalsh(found.information) > 0.0).all()
+    refined = register(cloud, cloud)
+    assert_near(refined.T_target_source, np.eye(4), meters=0.01, degrees=0.01)
+    assert (np.linalg.eigvalsh(refined.information) > 0.0).all()
 
 
-def test_the_information_is_of_a_small_motion_on_the_right(rng):
-    """A wall across x, far ahead: x is known well, and a yaw moves the wall more than a roll."""
+def test_the_information_is_in_the_tangent_space_of_the_source(rng):
+    """A wall ahead, across x: x is well constrained, and pitch better than roll."""
     y, z = rng.uniform(-10, 10, (2, 20000))
     noise = 0.01 * rng.standard_normal(20000)
     wall = prepare(np.stack([20.0 + noise, y, z], axis=1).astype(np.float32), CONFIG)
     T_turned = pose_from_euler([0.0, 0.0, 0.0], [0.0, 0.0, np.pi / 2])
     turned = prepare(transform_points(T_turned, wall.points), CONFIG)
-    for source, normal, turning in ((wall, 0, 4), (turned, 1, 3)):
+    for source, normal, tilt in ((wall, 0, 4), (turned, 1, 3)):
         T_guess = np.eye(4) if source is wall else invert(T_turned)
         information = np.diag(refine(wall, source, T_guess, CONFIG).information)
-        assert np.argmax(information[:3]) == normal  # in the frame of the source
-        assert information[turning] > 5.0 * information[3 + normal]
+        assert np.argmax(information[:3]) == normal
+        assert information[tilt] > 5.0 * information[3 + normal]
 
 
 @pytest.mark.parametrize(
@@ -105,38 +106,38 @@ def test_the_information_is_of_a_small_motion_on_the_right(rng):
         np.ones((20, 3), np.float32),
     ],
 )
-def test_clouds_with_nothing_to_register_give_none(points):
+def test_degenerate_clouds_are_not_prepared(points):
     assert prepare(points, CONFIG) is None
 
 
 @pytest.mark.parametrize('points', [np.zeros((10, 4)), np.zeros(10), np.zeros((2, 5, 3))])
-def test_another_shape_is_refused(points):
+def test_other_shapes_are_rejected(points):
     with pytest.raises(CloudError, match='shape'):
-        finite_points(points)
+        points_in_range(points)
 
 
-def test_bad_points_are_left_out(cloud):
+def test_non_finite_points_are_removed(cloud):
     bad = np.array([[np.nan, 0, 0], [0, np.inf, 0], [0, 0, 1e20]], np.float32)
-    kept = finite_points(np.concatenate([bad, cloud]))
+    kept = points_in_range(np.concatenate([bad, cloud]))
     np.testing.assert_array_equal(kept, cloud)
 
 
 @pytest.mark.parametrize('spread_m', [0.1, 3.0, 30.0, 3000.0])
 @pytest.mark.parametrize('count', [1, 10, 60, 300])
-def test_few_and_lone_points_do_not_end_the_process(rng, count, spread_m):
+def test_global_registration_survives_sparse_and_isolated_points(rng, count, spread_m):
     a, b = rng.uniform(-spread_m, spread_m, (2, count, 3)).astype(np.float32)
     for source in (a, b):
-        found = register_globally(a, source, 0.5)
-        assert found is None or np.isfinite(found.T_target_source).all()
+        T_global = register_globally(a, source, 0.5)
+        assert T_global is None or np.isfinite(T_global).all()
 
 
-def test_a_guess_far_away_gives_none(cloud):
+def test_refining_a_distant_guess_fails(cloud):
     prepared = prepare(cloud, CONFIG)
     T_guess = pose_from_euler([500.0, 0.0, 0.0], [0.0, 0.0, 0.0])
     assert refine(prepared, prepared, T_guess, CONFIG) is None
 
 
-def test_upright_points_are_those_of_tall_columns():
+def test_upright_points_are_those_of_tall_grid_cells():
     ground = np.array([[5.2, 0.1, -1.7], [5.8, 0.2, -1.5]], np.float32)
     trunk = np.array([[8.1, 0.1, -1.7], [8.2, 0.2, 0.5], [8.3, 0.3, 1.0]], np.float32)
     kept = upright_points(np.concatenate([ground, trunk]), 1.0, 0.5)
@@ -145,16 +146,16 @@ def test_upright_points_are_those_of_tall_columns():
     assert len(upright_points(ground[:0], 1.0, 0.5)) == 0
 
 
-def test_motions_move_between_frames_by_the_adjoint(rng):
+def test_the_adjoint_maps_small_motions_between_frames(rng):
     T_a_b = pose_from_euler(rng.normal(size=3), rng.normal(size=3))
     small = 1e-5 * rng.normal(size=6)
     step = pose_from_euler(small[:3], small[3:])
-    moved = motion_between(np.eye(4), T_a_b @ step @ invert(T_a_b))
+    moved = local_error(np.eye(4), T_a_b @ step @ invert(T_a_b))
     np.testing.assert_allclose(moved, adjoint(T_a_b) @ small, atol=1e-9)
 
 
-def test_a_covariance_along_the_parents_axes(rng):
-    """Half a metre ahead of a query that looks left of the match is along the match's y."""
+def test_covariance_in_parent_rotates_the_axes(rng):
+    """The query faces left of the match: its x axis is the y axis of the match."""
     T_match_query = pose_from_euler([3.0, 2.0, 0.0], [0.0, 0.0, np.pi / 2])
     covariance = np.diag([0.25, 0.01, 0.01, 0.001, 0.002, 0.003])
     expected = np.diag([0.01, 0.25, 0.01, 0.002, 0.001, 0.003])
@@ -164,20 +165,20 @@ def test_a_covariance_along_the_parents_axes(rng):
 
 
 @pytest.mark.parametrize('depth_m', [0.02, 0.5])
-def test_thickness_is_how_deep_the_surfaces_are(rng, depth_m):
-    """Of two walls and a floor: all of them together are no plane."""
+def test_thickness_is_the_spread_of_points_across_the_surface(rng, depth_m):
+    """Two walls and a floor: together they are not a plane."""
     faces = [np.insert(rng.uniform(0, 20, (4000, 2)), axis, rng.normal(0.0, depth_m, 4000), 1)
              for axis in range(3)]  # fmt: skip
     corner = np.concatenate(faces).astype(np.float32)
     turned = corner @ pose_from_euler([0, 0, 0], [0.3, 0.2, 1.0])[:3, :3].T.astype(np.float32)
     config = RegistrationConfig(voxel_m=0.05)
     straight, oblique = (prepare(cloud, config).thickness_m for cloud in (corner, turned))
-    # Twenty neighbours in a thick cloud reach less far than it is deep; near edges they see two.
+    # Twenty neighbors in a thick cloud reach less far than it is deep; near edges they see two.
     assert 0.4 * depth_m < straight < 1.1 * depth_m + 0.02
     assert oblique == pytest.approx(straight, rel=0.1)
 
 
 def test_few_points_have_a_thickness_too(rng):
     few = rng.normal(size=(12, 3)).astype(np.float32)
-    config = RegistrationConfig(voxel_m=0.05, fewest_points=10)
+    config = RegistrationConfig(voxel_m=0.05, min_points=10)
     assert np.isfinite(prepare(few, config).thickness_m)

@@ -1,4 +1,4 @@
-"""Checkpoints: what is written is read, and everything else is refused by name."""
+"""Checkpoints: round trip, and errors that name the file and the problem."""
 
 from dataclasses import replace
 import json
@@ -11,7 +11,7 @@ import torch
 
 import average
 from lpr_ros.core.errors import CheckpointError
-from lpr_ros.core.model import checkpoint as checkpoint_module
+from lpr_ros.core.files import atomic_file
 from lpr_ros.core.model.checkpoint import (
     FORMAT,
     Checkpoint,
@@ -20,7 +20,7 @@ from lpr_ros.core.model.checkpoint import (
     save_checkpoint,
 )
 from lpr_ros.core.model.config import PRESETS, InputConfig
-from lpr_ros.core.model.import_checkpoint import import_checkpoint, main, read_foreign_tensors
+from lpr_ros.core.model.import_minkloc import import_checkpoint, main, read_foreign_tensors
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.sparse import collate
 
@@ -32,7 +32,7 @@ def checkpoint(tiny_model) -> Checkpoint:
     return from_model(
         tiny_model,
         provenance={'data': 'toy', 'epochs': 3, 'metrics': {'recall': [0.5, 1.0]}},
-        licence='CC BY-NC-SA 3.0, from the toy data',
+        license='CC BY-NC-SA 3.0, from the toy data',
         calibration={'threshold': 0.25},
     )
 
@@ -48,8 +48,13 @@ def with_metadata(path, **changes: str | None) -> None:
     """Rewrite a checkpoint with other metadata entries; None removes one."""
     checkpoint = load_checkpoint(path)
     metadata = {
-        'format': FORMAT, 'version': '1', 'model': json.dumps(checkpoint.config.to_dict()),
-        'provenance': '{}', 'calibration': '{}', 'licence': '', **changes,
+        'format': FORMAT,
+        'version': '1',
+        'model': json.dumps(checkpoint.config.to_dict()),
+        'provenance': '{}',
+        'calibration': '{}',
+        'license': '',
+        **changes,
     }
     metadata = {key: value for key, value in metadata.items() if value is not None}
     save_file(dict(checkpoint.tensors), path, metadata=metadata)
@@ -59,7 +64,7 @@ def test_round_trip_keeps_everything(path, checkpoint, tiny_model, clouds):
     loaded = load_checkpoint(path)
     assert loaded.config == checkpoint.config
     assert loaded.provenance == checkpoint.provenance
-    assert loaded.licence == checkpoint.licence
+    assert loaded.license == checkpoint.license
     assert loaded.calibration == checkpoint.calibration
     assert loaded.tensors.keys() == tiny_model.state_dict().keys()
     for name, tensor in tiny_model.state_dict().items():
@@ -73,13 +78,13 @@ def test_round_trip_keeps_everything(path, checkpoint, tiny_model, clouds):
 
 
 @pytest.mark.parametrize('preset', sorted(PRESETS))
-def test_configuration_of_every_preset_survives_the_file(preset, tmp_path):
+def test_configuration_of_every_preset_round_trips(preset, tmp_path):
     config = PRESETS[preset]()
     save_checkpoint(tmp_path / 'empty', Checkpoint(config, {}))
     assert load_checkpoint(tmp_path / 'empty').config == config
 
 
-def test_checkpoint_does_not_follow_the_model_it_was_taken_from(tiny_model):
+def test_checkpoint_is_independent_of_further_training(tiny_model):
     taken = from_model(tiny_model)
     before = taken.fingerprint
     with torch.no_grad():
@@ -88,7 +93,7 @@ def test_checkpoint_does_not_follow_the_model_it_was_taken_from(tiny_model):
 
 
 @pytest.mark.parametrize('kept', [0, 4, 100, 0.5, -1])
-def test_truncated_file_is_refused_by_name(path, kept):
+def test_truncated_file_is_refused(path, kept):
     content = path.read_bytes()
     length = int(len(content) * kept) if isinstance(kept, float) else kept
     path.write_bytes(content[:length])
@@ -97,7 +102,7 @@ def test_truncated_file_is_refused_by_name(path, kept):
 
 
 @pytest.mark.parametrize('position', [0, 7, 8, 9])
-def test_flipped_header_is_refused_by_name(path, position):
+def test_damaged_header_is_refused(path, position):
     content = bytearray(path.read_bytes())
     content[position] ^= 0xFF
     path.write_bytes(bytes(content))
@@ -105,19 +110,22 @@ def test_flipped_header_is_refused_by_name(path, position):
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize(('changes', 'message'), [
-    ({'format': 'other'}, "format 'other'.*expected 'lpr_ros checkpoint' version 1"),
-    ({'format': None}, 'format None.*expected'),
-    ({'version': '2'}, "version '2'.*version 1"),
-    ({'model': None}, "metadata 'model': expected JSON"),
-    ({'model': '{'}, "metadata 'model': expected JSON"),
-    ({'model': '[]'}, r"metadata 'model': expected a JSON object, got \[\]"),
-    ({'model': '{"colour": 1}'}, "unknown key 'colour'"),
-    ({'model': '{"pooling": {"clusters": "16"}}'}, "pooling.clusters: expected int, got '16'"),
-    ({'model': '{"pooling": {"kind": "max"}}'}, "'max' is not one of"),
-    ({'calibration': '3'}, "metadata 'calibration'"),
-])
-def test_wrong_metadata_is_refused_with_file_and_value(path, changes, message):
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'format': 'other'}, "format 'other'.*expected 'lpr_ros checkpoint' version 1"),
+        ({'format': None}, 'format None.*expected'),
+        ({'version': '2'}, "version '2'.*version 1"),
+        ({'model': None}, "metadata 'model': expected JSON"),
+        ({'model': '{'}, "metadata 'model': expected JSON"),
+        ({'model': '[]'}, r"metadata 'model': expected a JSON object, got \[\]"),
+        ({'model': '{"color": 1}'}, "unknown key 'color'"),
+        ({'model': '{"pooling": {"clusters": "16"}}'}, "pooling.clusters: expected int, got '16'"),
+        ({'model': '{"pooling": {"kind": "max"}}'}, "'max' is not one of"),
+        ({'calibration': '3'}, "metadata 'calibration'"),
+    ],
+)
+def test_wrong_metadata_is_reported_with_file_and_value(path, changes, message):
     with_metadata(path, **changes)
     with pytest.raises(CheckpointError, match=rf'model\.safetensors: .*{message}'):
         load_checkpoint(path)
@@ -133,7 +141,7 @@ def test_missing_file_and_foreign_file_are_refused(tmp_path):
         load_checkpoint(tmp_path / 'plain.safetensors')
 
 
-def test_every_missing_unknown_and_misshapen_tensor_is_named(checkpoint):
+def test_missing_unknown_and_misshapen_tensors_are_listed(checkpoint):
     tensors = dict(checkpoint.tensors)
     del tensors[NAME]
     tensors['backbone.extra'] = torch.zeros(1)
@@ -145,7 +153,7 @@ def test_every_missing_unknown_and_misshapen_tensor_is_named(checkpoint):
     assert 'backbone.conv0.kernel has shape (2, 2), expected (27, 1, 8)' in str(error.value)
 
 
-def test_failed_save_leaves_the_old_file_and_no_other(path, checkpoint, monkeypatch):
+def test_failed_save_keeps_the_old_file_and_leaves_no_other(path, checkpoint, monkeypatch):
     old = path.read_bytes()
 
     def fail(*_):
@@ -153,43 +161,51 @@ def test_failed_save_leaves_the_old_file_and_no_other(path, checkpoint, monkeypa
 
     monkeypatch.setattr(os, 'replace', fail)
     with pytest.raises(CheckpointError, match=r'model\.safetensors: cannot be written: disk full'):
-        save_checkpoint(path, replace(checkpoint, licence='new'))
+        save_checkpoint(path, replace(checkpoint, license='new'))
     assert path.read_bytes() == old
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_interrupted_write_leaves_the_old_file(path, checkpoint, monkeypatch):
+def test_interrupted_save_keeps_the_old_file(path, checkpoint, monkeypatch):
     old = path.read_bytes()
 
-    def half_write(tensors, aside, metadata):
-        aside.write_bytes(b'half')
+    def interrupt(descriptor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint_module, 'save_file', half_write)
+    monkeypatch.setattr(os, 'fsync', interrupt)
     with pytest.raises(KeyboardInterrupt):
         save_checkpoint(path, checkpoint)
     assert path.read_bytes() == old
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_fingerprint_follows_weights_and_configuration_only(checkpoint):
+def test_concurrent_save_is_refused(path, checkpoint):
+    old = path.read_bytes()
+    with atomic_file(path) as partial:
+        with pytest.raises(CheckpointError, match='cannot be written'):
+            save_checkpoint(path, checkpoint)
+        partial.write_bytes(b'other writer')
+    assert path.read_bytes() == b'other writer' != old
+
+
+def test_fingerprint_depends_on_weights_and_configuration_only(checkpoint):
     tensors = {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
     assert replace(checkpoint, tensors=tensors).fingerprint == checkpoint.fingerprint
-    assert replace(checkpoint, licence='x', provenance={}).fingerprint == checkpoint.fingerprint
+    assert replace(checkpoint, license='x', provenance={}).fingerprint == checkpoint.fingerprint
     tensors[NAME][0, 0, 0] += 1e-6
     assert replace(checkpoint, tensors=tensors).fingerprint != checkpoint.fingerprint
     other = replace(checkpoint.config, input=replace(checkpoint.config.input, max_range_m=31.0))
     assert replace(checkpoint, config=other).fingerprint != checkpoint.fingerprint
 
 
-def test_an_option_that_comes_later_leaves_the_fingerprint(checkpoint, monkeypatch):
+def test_fingerprint_ignores_new_options_at_their_default(checkpoint, monkeypatch):
     before = checkpoint.fingerprint
     plain = InputConfig.to_dict
     monkeypatch.setattr(InputConfig, 'to_dict', lambda self: plain(self) | {'later': False})
     assert checkpoint.fingerprint == before
 
 
-# Foreign weights
+# Imported weights
 
 
 @pytest.fixture(scope='module')
@@ -199,21 +215,20 @@ def published() -> PlaceModel:
 
 
 def published_names(model: PlaceModel) -> dict[str, torch.Tensor]:
-    return {name.replace('pooling.p', 'pooling.pooling.p'): tensor
-            for name, tensor in model.state_dict().items()}
+    return {
+        name.replace('pooling.p', 'pooling.pooling.p'): tensor
+        for name, tensor in model.state_dict().items()
+    }
 
 
 @pytest.mark.parametrize('nested', [None, 'model', 'state_dict'])
-def test_imported_weights_describe_as_the_model_they_came_from(
-    nested, published, tmp_path, clouds
-):
+def test_imported_weights_give_the_same_descriptors(nested, published, tmp_path, clouds):
     state = published_names(published)
     assert 'pooling.pooling.p' in state
     torch.save({nested: state, 'epoch': 3} if nested else state, tmp_path / 'published.pth')
     imported = import_checkpoint(tmp_path / 'published.pth', PRESETS['minkloc3d']())
     with torch.no_grad():
-        assert torch.equal(
-            imported.build()(collate(clouds)), published(collate(clouds)))
+        assert torch.equal(imported.build()(collate(clouds)), published(collate(clouds)))
     assert imported.provenance == {'imported_from': 'published.pth'}
 
 
@@ -232,16 +247,24 @@ def test_pickle_with_code_is_refused_and_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / 'exploited').exists()
 
 
-@pytest.mark.parametrize('content', [
-    b'', b'hello', b'\x80\x02}q\x00.', b'PK\x03\x04broken', bytes(range(256)), b'\x80\x02\x8a\x0a'
-])
-def test_file_that_is_no_state_dict_is_refused(content, tmp_path):
+@pytest.mark.parametrize(
+    'content',
+    [
+        b'',
+        b'hello',
+        b'\x80\x02}q\x00.',
+        b'PK\x03\x04broken',
+        bytes(range(256)),
+        b'\x80\x02\x8a\x0a',
+    ],
+)
+def test_file_without_state_dict_is_refused(content, tmp_path):
     (tmp_path / 'odd.pth').write_bytes(content)
     with pytest.raises(CheckpointError, match=r'odd\.pth: '):
         import_checkpoint(tmp_path / 'odd.pth', PRESETS['minkloc3d']())
 
 
-def test_state_of_another_network_is_refused_with_its_names(published, tmp_path):
+def test_weights_of_another_network_are_refused_with_their_names(published, tmp_path):
     torch.save(published_names(published), tmp_path / 'v1.pth')
     with pytest.raises(CheckpointError, match=r'missing backbone\.convs\.3\.kernel'):
         import_checkpoint(tmp_path / 'v1.pth', PRESETS['minkloc3dv2']())
@@ -258,21 +281,20 @@ def test_command_writes_a_checkpoint_and_returns_zero(published, tmp_path, capsy
     assert str(target) in capsys.readouterr().out
 
 
-def test_command_says_what_is_wrong_and_returns_one(published, tmp_path, capsys):
+def test_command_reports_errors_and_returns_one(published, tmp_path, capsys):
     source = tmp_path / 'v1.pth'
     torch.save(published_names(published), source)
     for arguments in (
         [str(tmp_path / 'absent.pth'), str(tmp_path / 'out')],
         [str(source), str(tmp_path / 'out')],
-        [str(source), str(tmp_path / 'no' / 'folder' / 'out'), '--model', 'minkloc3d'],
+        [str(source), str(source / 'out'), '--model', 'minkloc3d'],
     ):
         assert main(arguments) == 1
         assert str(tmp_path) in capsys.readouterr().err
     assert not (tmp_path / 'out').exists()
 
 
-
-def test_mean_of_checkpoints_lies_halfway_and_keeps_no_calibration(checkpoint, tmp_path):
+def test_mean_of_checkpoints_averages_weights_and_drops_calibration(checkpoint, tmp_path):
     other = replace(checkpoint, tensors={k: 3 * t for k, t in checkpoint.tensors.items()})
     paths = [tmp_path / name for name in ('a.safetensors', 'b.safetensors', 'mean.safetensors')]
     for path, saved in zip(paths, (checkpoint, other), strict=False):
@@ -280,7 +302,9 @@ def test_mean_of_checkpoints_lies_halfway_and_keeps_no_calibration(checkpoint, t
     assert average.main([*map(str, paths[:2]), '--out', str(paths[2])]) == 0
     mean = load_checkpoint(paths[2])
     for name, tensor in checkpoint.tensors.items():
-        factor = 2 if tensor.is_floating_point() else 3  # counters are the last one's
+        factor = (
+            2 if tensor.is_floating_point() else 3
+        )  # counters are those of the last checkpoint
         torch.testing.assert_close(mean.tensors[name], factor * tensor)
     assert mean.calibration == {}
     assert mean.provenance['mean_of'] == 2 * [dict(checkpoint.provenance)]

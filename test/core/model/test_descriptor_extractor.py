@@ -1,4 +1,4 @@
-"""The describer, and that nothing in the model talks to a device behind one's back."""
+"""Descriptor extraction, and the number of host-device synchronizations of the model."""
 
 import ast
 from collections import Counter
@@ -18,66 +18,68 @@ import lpr_ros.core
 from lpr_ros.core.errors import BackendError, CloudError
 from lpr_ros.core.model.checkpoint import from_model, save_checkpoint
 from lpr_ros.core.model.config import ModelConfig
-from lpr_ros.core.model.describer import Describer, choose_device
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor, choose_device
 from lpr_ros.core.model.place_model import PlaceModel
-from lpr_ros.core.model.quantise import quantise
+from lpr_ros.core.model.quantize import quantize
 from lpr_ros.core.sparse import collate, kernel_map
 
 CORE = Path(lpr_ros.core.__file__).parent
 
 
-def test_descriptor_is_that_of_the_model_by_hand(tiny_model, scene):
-    describer = Describer(tiny_model, device='cpu')
-    descriptor = describer.describe(scene)
+def test_describe_equals_quantize_collate_and_model(tiny_model, scene):
+    extractor = NetworkDescriptorExtractor(tiny_model, device='cpu')
+    descriptor = extractor.describe(scene)
     with torch.no_grad():
-        expected = tiny_model(collate([quantise(scene, tiny_model.config.input)]))[0]
-    assert descriptor.shape == (describer.dim,) == (30,)
+        expected = tiny_model(collate([quantize(scene, tiny_model.config.input)]))[0]
+    assert descriptor.shape == (extractor.dim,) == (30,)
     assert descriptor.dtype == np.float32
     assert np.array_equal(descriptor, expected.numpy())
 
 
 def test_batch_equals_one_by_one_and_order_of_points_does_not_matter(tiny_model, rng):
-    describer = Describer(tiny_model, device='cpu')
+    extractor = NetworkDescriptorExtractor(tiny_model, device='cpu')
     scenes = [random_scene(rng, points) for points in (1500, 300, 700)]
-    together = describer.describe_quantised([quantise(s, describer.input) for s in scenes])
-    alone = np.stack([describer.describe(rng.permutation(s)) for s in scenes])
+    together = extractor.describe_quantized([quantize(s, extractor.input) for s in scenes])
+    alone = np.stack([extractor.describe(rng.permutation(s)) for s in scenes])
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
 
 
-def test_describer_works_in_eval_mode_without_gradients(tiny_model, scene):
-    describer = Describer(tiny_model.train(), device='cpu')
+def test_extractor_runs_in_eval_mode_without_gradients(tiny_model, scene):
+    extractor = NetworkDescriptorExtractor(tiny_model.train(), device='cpu')
     before = {name: tensor.clone() for name, tensor in tiny_model.state_dict().items()}
-    first, second = describer.describe(scene), describer.describe(scene)
+    first, second = extractor.describe(scene), extractor.describe(scene)
     assert np.array_equal(first, second)
     assert all(torch.equal(before[n], t) for n, t in tiny_model.state_dict().items())
 
 
-def test_describing_leaves_nothing_to_the_garbage_collector(tiny_model, scene):
-    """It comes when it likes: what waits for it, megabytes of each cloud, looks like a leak."""
-    describer = Describer(tiny_model, device='cpu')
-    describer.describe(scene)
+def test_describe_creates_no_reference_cycles(tiny_model, scene):
+    """Cycles would keep megabytes per cloud until the garbage collector runs."""
+    extractor = NetworkDescriptorExtractor(tiny_model, device='cpu')
+    extractor.describe(scene)
     gc.collect()
     gc.disable()
     try:
-        describer.describe(scene)
+        extractor.describe(scene)
         assert gc.collect() == 0
     finally:
         gc.enable()
 
 
-def test_describer_from_a_file_equals_the_model(tiny_model, scene, tmp_path):
+def test_extractor_from_a_file_equals_the_model(tiny_model, scene, tmp_path):
     save_checkpoint(tmp_path / 'model.safetensors', from_model(tiny_model))
-    loaded = Describer.load(tmp_path / 'model.safetensors', device='cpu', backend='torch')
-    expected = Describer(tiny_model, device='cpu').describe(scene)
+    loaded = NetworkDescriptorExtractor.load(
+        tmp_path / 'model.safetensors', device='cpu', backend='torch'
+    )
+    expected = NetworkDescriptorExtractor(tiny_model, device='cpu').describe(scene)
     assert np.array_equal(loaded.describe(scene), expected)
 
 
 def test_bfloat16_stays_close_to_float32(scene, rng):
-    """Loosely: nearer to its own float32 descriptor than to that of any other place."""
+    """The nearest float32 descriptor is that of the same place."""
     scenes = [scene, *(random_scene(rng) for _ in range(3))]
     model = PlaceModel(tiny_config('gem')).eval()
-    full = np.stack([Describer(model, device='cpu').describe(s) for s in scenes])
-    coarse = Describer(model, device='cpu', precision='bfloat16')
+    full = np.stack([NetworkDescriptorExtractor(model, device='cpu').describe(s) for s in scenes])
+    coarse = NetworkDescriptorExtractor(model, device='cpu', precision='bfloat16')
     half = np.stack([coarse.describe(s) for s in scenes])
     assert half.dtype == np.float32
     errors = np.linalg.norm(half - full, axis=1)
@@ -86,14 +88,14 @@ def test_bfloat16_stays_close_to_float32(scene, rng):
     assert (distances.argmin(axis=1) == np.arange(len(scenes))).all()
 
 
-def test_unknown_device_and_precision_are_refused_by_name(tiny_model):
+def test_unknown_device_and_precision_are_refused(tiny_model):
     with pytest.raises(BackendError, match=r"'tpu' is not one of \['auto', 'cpu', 'cuda'\]"):
-        Describer(tiny_model, device='tpu')
+        NetworkDescriptorExtractor(tiny_model, device='tpu')
     with pytest.raises(BackendError, match="'float16' is not one of"):
-        Describer(tiny_model, precision='float16')
+        NetworkDescriptorExtractor(tiny_model, precision='float16')
 
 
-def test_cuda_is_chosen_where_there_is_one_and_refused_where_not(monkeypatch):
+def test_cuda_is_preferred_if_available_and_refused_if_not(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
     assert choose_device('auto') == choose_device('cpu') == torch.device('cpu')
     with pytest.raises(BackendError, match='no CUDA device'):
@@ -105,20 +107,30 @@ def test_cuda_is_chosen_where_there_is_one_and_refused_where_not(monkeypatch):
 
 def test_bad_points_never_reach_the_model(tiny_model):
     with pytest.raises(CloudError, match='no point within'):
-        Describer(tiny_model, device='cpu').describe(np.full((5, 3), 100.0))
+        NetworkDescriptorExtractor(tiny_model, device='cpu').describe(np.full((5, 3), 100.0))
 
 
-# Host synchronisations
+# Host synchronizations
 
 # Operators whose output size or value the host must wait for.
-WAITING = ('nonzero', 'nonzero_numpy', '_unique2', 'unique_dim', 'unique_consecutive',
-           'masked_select', '_local_scalar_dense', 'bincount', 'is_nonzero', 'equal')
+WAITING = (
+    'nonzero',
+    'nonzero_numpy',
+    '_unique2',
+    'unique_dim',
+    'unique_consecutive',
+    'masked_select',
+    '_local_scalar_dense',
+    'bincount',
+    'is_nonzero',
+    'equal',
+)
 # Methods that read a tensor on the host; on the CPU some of them do not dispatch.
 READING = ('tolist', 'item', 'cpu', 'numpy', '__bool__', '__int__', '__float__', '__index__')
 
 
 class SyncCounter(TorchDispatchMode):
-    """Counts what would make the host wait for a device, were the tensors on one."""
+    """Count operations that would make the host wait for a device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,16 +152,18 @@ class SyncCounter(TorchDispatchMode):
         name = function.overloadpacket.__name__
         has_unknown_size = name == 'repeat_interleave' and kwargs.get('output_size') is None
         has_mask = name in ('index', 'index_put', 'index_put_') and any(
-            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        )
         crosses = name in ('_to_copy', 'copy_') and (
-            args[-1 if name == 'copy_' else 0].device != result.device)
+            args[-1 if name == 'copy_' else 0].device != result.device
+        )
         if name in WAITING or has_unknown_size or has_mask or crosses:
             self.counts[name] += 1
         return result
 
 
 class _ReadCounter(TorchFunctionMode):
-    """Counts reads, and moves to a device even where the tensor is there already."""
+    """Count host reads and moves to a device, also of tensors that are already there."""
 
     def __init__(self, counts: Counter[str]):
         super().__init__()
@@ -172,15 +186,22 @@ def syncs_of(model: PlaceModel, clouds: list[np.ndarray]) -> Counter[str]:
     return counter.counts
 
 
-def test_counter_sees_every_kind_of_synchronisation():
+def test_counter_counts_every_kind_of_synchronization():
     x = torch.arange(4.0)
     kinds = {
-        'tolist': x.tolist, 'item': x[0].item, 'nonzero': x.nonzero, 'cpu': x.cpu,
-        'index': lambda: x[x > 1], '_unique2': lambda: torch.unique(x),
-        'bincount': lambda: torch.bincount(x.long()), '_local_scalar_dense': lambda: int(x[1]),
-        'masked_select': lambda: x.masked_select(x > 2), '__bool__': lambda: bool(x[0] > 0),
+        'tolist': x.tolist,
+        'item': x[0].item,
+        'nonzero': x.nonzero,
+        'cpu': x.cpu,
+        'index': lambda: x[x > 1],
+        '_unique2': lambda: torch.unique(x),
+        'bincount': lambda: torch.bincount(x.long()),
+        '_local_scalar_dense': lambda: int(x[1]),
+        'masked_select': lambda: x.masked_select(x > 2),
+        '__bool__': lambda: bool(x[0] > 0),
         'repeat_interleave': lambda: x.repeat_interleave(x.long()),
-        '_to_copy': lambda: x.to('meta'), 'to device, wait': lambda: x.to(torch.device('cpu')),
+        '_to_copy': lambda: x.to('meta'),
+        'to device, wait': lambda: x.to(torch.device('cpu')),
     }
     for kind, wait in kinds.items():
         with SyncCounter() as counter:
@@ -191,19 +212,20 @@ def test_counter_sees_every_kind_of_synchronisation():
     assert not counter.counts
 
 
-# MinkFPN has five levels of voxels, four with a neighbour map, and four steps between them.
+# MinkFPN has five levels of voxels, four with a neighbor map, and four steps between them.
 SYNCS = {
-    'nonzero_numpy': 4,  # which neighbours exist: once per neighbour map
+    'nonzero_numpy': 4,  # which neighbors exist: once per neighbor map
     '_unique2': 5,  # the cells of each level
     'bincount': 4 + 4,  # lists per output row, children per index
     'tolist': 4 + 4 + 1,  # group sizes of every map, and cells per cloud at the end
-    'to device': 1 + 2 + 2 * 4,  # small index tensors, not waited for
+    'to device': 1 + 2 + 2 * 4,  # small index tensors, asynchronous
 }
 
 
-def test_one_forward_has_a_fixed_number_of_host_synchronisations(clouds, monkeypatch):
-    """Fixed by the levels alone: neither by the layers nor by clouds and voxels."""
-    monkeypatch.setattr(kernel_map, 'merged_maps', None)  # as on a device that is not the host
+def test_one_forward_has_a_fixed_number_of_host_synchronizations(clouds, monkeypatch):
+    """Depends on the number of levels, not on layers, clouds or voxels."""
+    # As on a device that is not the host.
+    monkeypatch.setattr(kernel_map, 'kernel_map_numba', None)
     model = PlaceModel(ModelConfig())
     assert syncs_of(model, clouds) == SYNCS
     assert syncs_of(model, clouds[1:2]) == SYNCS
@@ -211,25 +233,31 @@ def test_one_forward_has_a_fixed_number_of_host_synchronisations(clouds, monkeyp
     assert syncs_of(PlaceModel(ModelConfig(backbone=blocks)), clouds) == SYNCS
 
 
-MAY_NAME_DEVICES = {'describer.py', 'checkpoint.py', 'import_checkpoint.py'}
+MAY_NAME_DEVICES = {'descriptor_extractor.py', 'checkpoint.py', 'import_minkloc.py'}
 DEVICE_FREE = sorted(
-    path for folder in ('sparse', 'model') for path in (CORE / folder).glob('*.py')
-    if path.name not in MAY_NAME_DEVICES)
+    path
+    for folder in ('sparse', 'model')
+    for path in (CORE / folder).glob('*.py')
+    if path.name not in MAY_NAME_DEVICES
+)
 
 
 @pytest.mark.parametrize('path', DEVICE_FREE, ids=lambda path: f'{path.parent.name}/{path.name}')
-def test_model_names_no_device(path):
+def test_model_code_does_not_name_devices(path):
     tree = ast.parse(path.read_text(encoding='utf-8'))
-    literals = {node.value for node in ast.walk(tree)
-                if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    literals = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
     methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not {text for text in literals if text.split(':')[0] in ('cpu', 'cuda')}
     assert not methods & {'cpu', 'cuda'}
 
 
-def test_bfloat16_leaves_the_model_it_was_given_alone(tiny_model):
+def test_bfloat16_does_not_modify_the_given_model(tiny_model):
     before = {name: tensor.clone() for name, tensor in tiny_model.state_dict().items()}
-    Describer(tiny_model, device='cpu', precision='bfloat16')
+    NetworkDescriptorExtractor(tiny_model, device='cpu', precision='bfloat16')
     after = tiny_model.state_dict()
     assert all(tensor.dtype == after[name].dtype for name, tensor in before.items())
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())

@@ -1,4 +1,4 @@
-"""Backbones and the whole model: published sizes, names and initialisation; independence."""
+"""Backbones and the whole model: published sizes, names and initialization; independence."""
 
 import math
 
@@ -27,9 +27,14 @@ def minkloc3dv2() -> PlaceModel:
     return PlaceModel(PRESETS['minkloc3dv2']())
 
 
-@pytest.mark.parametrize(('preset', 'backbone', 'head'), [
-    ('minkloc3dv2', 2_663_566, 1), ('minkloc3d', 1_055_712, 1), ('wild_places', 4_603_221, 140_832)
-])
+@pytest.mark.parametrize(
+    ('preset', 'backbone', 'head'),
+    [
+        ('minkloc3dv2', 2_663_566, 1),
+        ('minkloc3d', 1_055_712, 1),
+        ('wild_places', 4_603_221, 140_832),
+    ],
+)
 def test_presets_have_the_published_number_of_parameters(preset, backbone, head):
     with torch.device('meta'):
         model = PlaceModel(PRESETS[preset]())
@@ -59,18 +64,33 @@ def test_state_dict_has_the_published_names_and_shapes(minkloc3dv2):
     state = minkloc3dv2.state_dict()
     assert state.keys() == names | {'pooling.p'}
     shapes = {
-        'conv0.kernel': (125, 1, 64), 'convs.2.kernel': (8, 128, 128),
-        'blocks.1.0.conv1.kernel': (27, 64, 128), 'blocks.3.0.downsample.0.kernel': (64, 32),
-        'tconvs.0.kernel': (8, 256, 256), 'conv1x1.0.kernel': (32, 256),
-        'conv1x1.1.kernel': (64, 256), 'conv1x1.2.kernel': (128, 256),
-        'blocks.0.0.eca.conv.weight': (1, 1, 3), 'blocks.1.0.eca.conv.weight': (1, 1, 5),
+        'conv0.kernel': (125, 1, 64),
+        'convs.2.kernel': (8, 128, 128),
+        'blocks.1.0.conv1.kernel': (27, 64, 128),
+        'blocks.3.0.downsample.0.kernel': (64, 32),
+        'tconvs.0.kernel': (8, 256, 256),
+        'conv1x1.0.kernel': (32, 256),
+        'conv1x1.1.kernel': (64, 256),
+        'conv1x1.2.kernel': (128, 256),
+        'blocks.0.0.eca.conv.weight': (1, 1, 3),
+        'blocks.1.0.eca.conv.weight': (1, 1, 5),
         'blocks.3.0.eca.conv.weight': (1, 1, 3),
     }
     assert {name: tuple(state[f'backbone.{name}'].shape) for name in shapes} == shapes
 
 
-@pytest.mark.parametrize('name', ['conv0', 'convs.2', 'blocks.1.0.conv1', 'blocks.3.0.conv2',
-                                  'blocks.1.0.downsample.0', 'conv1x1.0', 'conv1x1.2'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'conv0',
+        'convs.2',
+        'blocks.1.0.conv1',
+        'blocks.3.0.conv2',
+        'blocks.1.0.downsample.0',
+        'conv1x1.0',
+        'conv1x1.2',
+    ],
+)
 def test_convolutions_start_normal_with_the_published_fan(name, minkloc3dv2):
     kernel = minkloc3dv2.backbone.get_submodule(name).kernel.detach()
     fan = len(kernel) * kernel.shape[2] if kernel.ndim == 3 else len(kernel)
@@ -96,7 +116,7 @@ def test_transposed_convolutions_start_uniform_and_norms_as_identity(minkloc3dv2
 
 
 @pytest.mark.parametrize('kind', sorted(POOLINGS))
-def test_descriptor_is_independent_of_batch_mates_and_voxel_order(kind, clouds, rng):
+def test_descriptor_is_independent_of_other_clouds_and_voxel_order(kind, clouds, rng):
     model = PlaceModel(tiny_config(kind)).eval()
     with torch.no_grad():
         together = model(collate(clouds))
@@ -115,7 +135,7 @@ def test_every_parameter_gets_a_finite_gradient(kind, clouds):
         assert parameter.grad.isfinite().all(), name
 
 
-def test_moving_a_cloud_by_the_coarsest_cell_keeps_its_descriptor(tiny_model, clouds):
+def test_descriptor_is_invariant_to_shifts_by_the_coarsest_cell(tiny_model, clouds):
     """Convolutions are translation equivariant, up to the grid of the coarsest level."""
     with torch.no_grad():
         here = tiny_model(collate(clouds))
@@ -123,8 +143,8 @@ def test_moving_a_cloud_by_the_coarsest_cell_keeps_its_descriptor(tiny_model, cl
     torch.testing.assert_close(moved, here, rtol=1e-4, atol=1e-5)
 
 
-def test_output_resolution_follows_the_number_of_levels_and_way_back(rng):
-    """Five levels and two steps up end at tensor stride 8; four levels and two at 4."""
+def test_output_resolution_depends_on_levels_and_upsampling(rng):
+    """Five levels with two upsampled have output stride 8, four with two have 4."""
     cloud = random_walk(rng, 600)
     for planes, top_down, stride in (((4,) * 5, 2, 8), ((4,) * 4, 2, 4), ((4,) * 3, 0, 8)):
         net = MinkFPN(planes, (1,) * len(planes), top_down, 3, 6, True).eval()
@@ -135,7 +155,7 @@ def test_output_resolution_follows_the_number_of_levels_and_way_back(rng):
         assert features.shape == (sum(expected), 6)
 
 
-def test_deeper_levels_hold_as_many_blocks_as_configured(clouds):
+def test_levels_have_the_configured_number_of_blocks(clouds):
     config = BackboneConfig(planes=(4, 8), layers=(1, 3), num_top_down=1, feature_size=6)
     model = PlaceModel(ModelConfig(backbone=config)).eval()
     assert [len(block) for block in model.backbone.blocks] == [1, 3]
@@ -156,7 +176,7 @@ def pointnet() -> PlaceModel:
     return model
 
 
-def test_pointnet_describes_each_cloud_alone_and_in_any_order(pointnet, rng):
+def test_pointnet_is_independent_of_other_clouds_and_point_order(pointnet, rng):
     points = [rng.normal(size=(n, 3)).astype(np.float32) for n in (60, 1, 25)]
     with torch.no_grad():
         together = pointnet(collate(points))

@@ -1,4 +1,4 @@
-"""Poolings: independent of batch mates and of the order of points, and equal to slow loops."""
+"""Poolings: independent of other clouds and of point order, equal to simple loops."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ OUT_DIMS = {'whitened': 30, 'gem': WIDTH, 'netvlad': 10, 'o2p': 36}
 
 def build(kind: str, **options: object) -> torch.nn.Module:
     config = PoolingConfig(
-        kind=kind, **{'channels': 6, 'clusters': 5, 'hidden': 12, 'output_dim': 10, **options})
+        kind=kind, **{'channels': 6, 'clusters': 5, 'hidden': 12, 'output_dim': 10, **options}
+    )
     pooling = POOLINGS[kind](WIDTH, config)
     for module in pooling.modules():
         if isinstance(module, torch.nn.BatchNorm1d):
@@ -41,7 +42,7 @@ def test_descriptor_has_the_declared_shape(kind, features):
 
 
 @KINDS
-def test_descriptor_is_independent_of_batch_mates(kind, features):
+def test_descriptor_is_independent_of_other_clouds(kind, features):
     pooling = build(kind)
     together = pooling(features, COUNTS)
     alone = torch.cat([pooling(part, [len(part)]) for part in features.split(COUNTS)])
@@ -53,17 +54,21 @@ def test_order_of_points_does_not_matter(kind, features):
     pooling = build(kind)
     shuffled = torch.cat([part[torch.randperm(len(part))] for part in features.split(COUNTS)])
     torch.testing.assert_close(
-        pooling(shuffled, COUNTS), pooling(features, COUNTS), rtol=1e-4, atol=1e-5)
+        pooling(shuffled, COUNTS), pooling(features, COUNTS), rtol=1e-4, atol=1e-5
+    )
 
 
 @KINDS
-def test_every_point_counted_twice_changes_nothing(kind, features):
-    """All poolings are means over the cloud; a padded or summed one would not pass."""
+def test_duplicating_every_point_changes_nothing(kind, features):
+    """All poolings are means over the cloud; padding or sums would fail."""
     pooling = build(kind)
     twice = torch.cat([part.repeat(2, 1) for part in features.split(COUNTS)])
     torch.testing.assert_close(
-        pooling(twice, [2 * count for count in COUNTS]), pooling(features, COUNTS),
-        rtol=1e-4, atol=1e-5)
+        pooling(twice, [2 * count for count in COUNTS]),
+        pooling(features, COUNTS),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 @KINDS
@@ -77,10 +82,17 @@ def test_gradients_are_finite_for_clouds_of_any_size(kind, features):
         assert parameter.grad.isfinite().all(), name
 
 
-@pytest.mark.parametrize(('hidden', 'channels', 'clusters', 'expected'), [
-    (256, 16, 16, 140_832), (256, 32, 32, 149_056), (256, 128, 64, 181_952),
-    (512, 16, 16, 281_632), (512, 32, 32, 298_048), (512, 128, 64, 363_712),
-])
+@pytest.mark.parametrize(
+    ('hidden', 'channels', 'clusters', 'expected'),
+    [
+        (256, 16, 16, 140_832),
+        (256, 32, 32, 149_056),
+        (256, 128, 64, 181_952),
+        (512, 16, 16, 281_632),
+        (512, 32, 32, 298_048),
+        (512, 128, 64, 363_712),
+    ],
+)
 def test_whitened_head_has_the_published_number_of_parameters(
     hidden, channels, clusters, expected
 ):
@@ -96,7 +108,7 @@ def test_clusters_are_convex_combinations_of_the_projected_points(features):
     second_order = head.second_order(features, COUNTS)
     start = 0
     for index, count in enumerate(COUNTS):
-        part = features[start:start + count]
+        part = features[start : start + count]
         start += count
         with torch.no_grad():
             projected, scores = head.project(part), head.score(part).double()
@@ -107,7 +119,8 @@ def test_clusters_are_convex_combinations_of_the_projected_points(features):
     torch.nn.init.zeros_(head.project[3].weight)
     torch.nn.init.constant_(head.project[3].bias, 2.5)
     torch.testing.assert_close(
-        head.second_order(features, COUNTS), torch.full((len(COUNTS), 6, 5), 2.5))
+        head.second_order(features, COUNTS), torch.full((len(COUNTS), 6, 5), 2.5)
+    )
 
 
 def test_large_scores_do_not_overflow(features):
@@ -121,7 +134,7 @@ def test_large_scores_do_not_overflow(features):
 @pytest.mark.parametrize('shrinkage', [True, False])
 @pytest.mark.parametrize('training', [True, False])
 def test_whitened_head_stays_finite_under_extreme_features(gradient, shrinkage, training):
-    """One voxel, equal voxels, nothing but zeros, huge and tiny numbers, of half precision."""
+    """One voxel, equal voxels, all zeros, huge and tiny values, half precision."""
     clouds = {
         'one voxel each': (torch.randn(2, WIDTH), [1, 1]),
         'equal voxels': (torch.randn(1, WIDTH).expand(9, WIDTH).clone(), [5, 4]),
@@ -179,7 +192,7 @@ def test_netvlad_equals_a_slow_loop(features):
             score = (linear.weight @ point - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
             weight = score.exp() / score.exp().sum()
             for k in range(5):
-                residuals[k] += weight[k] * (point - vlad.centres[k])
+                residuals[k] += weight[k] * (point - vlad.centers[k])
         residuals = residuals / residuals.norm(dim=1, keepdim=True)
         flat = residuals.flatten() / residuals.norm()
         out = vlad.reduce.weight @ flat
@@ -198,5 +211,6 @@ def test_o2p_squared_is_the_second_moment(features):
         root = descriptor.view(6, 6).double()
         squared = root @ root  # of unit Frobenius norm before squaring: compare up to scale
         torch.testing.assert_close(
-            squared / squared.trace(), moment / moment.trace(), rtol=1e-4, atol=1e-5)
+            squared / squared.trace(), moment / moment.trace(), rtol=1e-4, atol=1e-5
+        )
         assert float(descriptor.detach().norm()) == pytest.approx(1.0, abs=1e-5)

@@ -1,4 +1,4 @@
-"""The whitening of the paper: Algorithm 1 word for word, its laws, and its three gradients."""
+"""Whitening: Algorithm 1 of the paper, its invariances and its three gradients."""
 
 import math
 from typing import Any
@@ -21,12 +21,12 @@ def random_matrices(c: int, m: int, batch: int = 3, scale: float = 1.0) -> Tenso
 
 
 def covariance_of(x: Tensor) -> Tensor:
-    centred = x - x.mean(dim=1, keepdim=True)
-    return centred @ centred.T / x.shape[1]
+    centered = x - x.mean(dim=1, keepdim=True)
+    return centered @ centered.T / x.shape[1]
 
 
 def rblw(s: Tensor, m: int) -> Tensor:
-    """Return the shrinkage weight of Algorithm 1, with the limit 1 where it is 0 / 0."""
+    """Return the shrinkage weight of Algorithm 1, with the limit 1 for 0 / 0."""
     c = len(s)
     trace, trace_of_square = s.trace(), (s @ s).trace()
     bracket = trace_of_square - trace**2 / c
@@ -36,7 +36,7 @@ def rblw(s: Tensor, m: int) -> Tensor:
     return torch.minimum(rho, torch.ones_like(rho))
 
 
-def regularised(x: Tensor, shrinkage: bool = True) -> Tensor:
+def regularized(x: Tensor, shrinkage: bool = True) -> Tensor:
     """Return S_R + eps I of one (C, M) matrix."""
     c, m = x.shape
     s = covariance_of(x)
@@ -47,7 +47,7 @@ def regularised(x: Tensor, shrinkage: bool = True) -> Tensor:
 
 def algorithm_1(x: Tensor, shrinkage: bool = True) -> Tensor:
     """Return Z of one (C, M) matrix, as the paper writes it."""
-    values, vectors = torch.linalg.eigh(regularised(x, shrinkage))
+    values, vectors = torch.linalg.eigh(regularized(x, shrinkage))
     root = vectors @ values.pow(-0.5).diag() @ vectors.T
     return root @ (x - x.mean(dim=1, keepdim=True))
 
@@ -81,7 +81,7 @@ def test_common_scale_does_not_matter_far_above_epsilon(c, m):
 
 
 @pytest.mark.parametrize(('c', 'm'), SHAPES)
-def test_rotation_of_features_and_order_of_columns_carry_over(c, m):
+def test_whitening_commutes_with_rotations_and_column_permutations(c, m):
     x = random_matrices(c, m)
     rotation, _ = torch.linalg.qr(torch.randn(c, c, dtype=torch.float64))
     order = torch.randperm(m)
@@ -97,18 +97,20 @@ def test_squared_norm_is_at_most_m_times_c(c, m, scale):
     assert (whiten(x).square().sum((1, 2)) <= m * c * (1 + 1e-12)).all()
 
 
-def test_norm_reaches_its_bound_where_the_covariance_is_isotropic():
+def test_norm_reaches_its_bound_for_isotropic_covariance():
     """Columns +-e_i: S is a multiple of I, the bracket is 0 and the guard takes rho = 1."""
     x = torch.cat([torch.eye(4), -torch.eye(4)], dim=1)[None].double() * 1e3
     z = whiten(x)
     assert rho_of(x[0]) == 1.0
-    torch.testing.assert_close(z.square().sum(), torch.tensor(4.0 * 8.0).double(), rtol=1e-9,
-                               atol=0.0)
+    torch.testing.assert_close(
+        z.square().sum(), torch.tensor(4.0 * 8.0).double(), rtol=1e-9, atol=0.0
+    )
     torch.testing.assert_close(z, x / x.square().sum(2, keepdim=True).div(8.0).sqrt())
 
 
-@pytest.mark.parametrize(('c', 'm', 'expected'), [
-    (16, 16, 0.111), (32, 32, 0.0588), (128, 64, 0.0301)])
+@pytest.mark.parametrize(
+    ('c', 'm', 'expected'), [(16, 16, 0.111), (32, 32, 0.0588), (128, 64, 0.0301)]
+)
 def test_rank_one_gives_the_smallest_shrinkage(c, m, expected):
     direction, columns = torch.randn(c, 1).double(), torch.randn(1, m).double()
     x = direction @ columns
@@ -142,8 +144,8 @@ def test_whitening_is_isotropic_exactly_up_to_the_critical_participation(c, m):
     assert rho_of(above) < 1.0
     for x, is_isotropic in ((below, True), (above, False)):
         z = whiten(x[None])[0]
-        centred = x - x.mean(dim=1, keepdim=True)
-        scaled = centred / (covariance_of(x).trace() / c + EPSILON).sqrt()
+        centered = x - x.mean(dim=1, keepdim=True)
+        scaled = centered / (covariance_of(x).trace() / c + EPSILON).sqrt()
         assert torch.allclose(z, scaled, rtol=1e-9, atol=1e-12) == is_isotropic
 
 
@@ -200,7 +202,7 @@ def test_exact_gradient_agrees_with_finite_differences_under_full_shrinkage():
 
 
 class PowerIterationVector(torch.autograd.Function):
-    """An eigenvector passed on unchanged; its gradient is that of power iterations."""
+    """Identity in the forward pass; the gradient is that of power iterations."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, vector: Tensor) -> Tensor:
@@ -220,8 +222,8 @@ class PowerIterationVector(torch.autograd.Function):
 
 
 def deflation_chain(x: Tensor, shrinkage: bool) -> Tensor:
-    """Return Z by the reference's loop: Rayleigh quotient, deflate, next (full spectrum)."""
-    matrix = regularised(x, shrinkage)
+    """Return Z by the loop of the reference code: Rayleigh quotient, deflation, next."""
+    matrix = regularized(x, shrinkage)
     with torch.no_grad():
         vectors = torch.linalg.eigh(matrix)[1].flip(1)  # descending
     root = torch.zeros_like(matrix)
@@ -268,7 +270,7 @@ def test_eigh_drops_small_eigenpairs():
         torch.testing.assert_close(norms, torch.tensor([1.0, float(is_kept)]).double())
 
 
-def test_eigh_has_the_true_gradient_where_eigenvalues_are_apart():
+def test_eigh_gradient_is_exact_for_separated_eigenvalues():
     x = random_matrices(4, 9, batch=1).requires_grad_()
 
     def naive(y: Tensor) -> Tensor:
@@ -277,16 +279,15 @@ def test_eigh_has_the_true_gradient_where_eigenvalues_are_apart():
     assert torch.autograd.gradcheck(naive, (x,), eps=1e-6, atol=1e-5)
 
 
-def test_eigh_diverges_on_repeated_eigenvalues_where_the_others_stay_finite():
+def test_only_eigh_diverges_on_repeated_eigenvalues():
     x = (torch.cat([torch.eye(4), -torch.eye(4)], dim=1)[None].double()).requires_grad_()
     upstream = torch.randn(1, 4, 8, dtype=torch.float64)
     for mode, is_finite in (('eigh', False), ('svdpi', True), ('exact', True)):
-        (arrived,) = torch.autograd.grad(
-            whiten(x, gradient=mode, shrinkage=False), x, upstream)
+        (arrived,) = torch.autograd.grad(whiten(x, gradient=mode, shrinkage=False), x, upstream)
         assert bool(arrived.isfinite().all()) == is_finite, mode
 
 
-def test_eigh_diverges_where_there_are_more_channels_than_clusters():
+def test_eigh_diverges_with_more_channels_than_clusters():
     """S_R of a 128 x 64 matrix has a 65-fold eigenvalue, so the ablation must show NaN there."""
     x = random_matrices(128, 64, batch=1).requires_grad_()
     for mode, is_finite in (('eigh', False), ('svdpi', True), ('exact', True)):
@@ -305,7 +306,7 @@ def test_float32_in_is_float32_out_and_computed_in_float64(mode):
 
 
 def extreme_matrices(c: int, m: int) -> dict[str, Tensor]:
-    """Return matrices of every rank and kind that a cloud can come to, of about size 1."""
+    """Return matrices of every rank and kind that a cloud can have, with entries near 1."""
     spike = torch.randn(2, c, m)
     spike[:, 0, 0] = 1e4
     return {
@@ -323,7 +324,7 @@ def extreme_matrices(c: int, m: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize('shrinkage', [True, False])
 @pytest.mark.parametrize(('c', 'm'), [(16, 16), (4, 8), (8, 4), (5, 1), (1, 5), (1, 1)])
 def test_extreme_inputs_stay_finite(mode, shrinkage, c, m):
-    """eigh is let off the gradient, whose divergence at equal eigenvalues is what it shows."""
+    """The gradient of eigh is not tested: it diverges at equal eigenvalues."""
     scales = {
         torch.float16: (1e-7, 1.0, 6.0),
         torch.float32: (1e-44, 1e-30, 1e30, 1e33),
@@ -344,7 +345,7 @@ def test_extreme_inputs_stay_finite(mode, shrinkage, c, m):
 @pytest.mark.parametrize('mode', ['svdpi', 'exact'])
 @pytest.mark.parametrize('shrinkage', [True, False])
 @pytest.mark.parametrize(('c', 'm'), [(6, 9), (9, 6)])
-def test_far_above_epsilon_scale_drops_out_of_values_and_gradients(mode, shrinkage, c, m):
+def test_values_and_gradients_are_scale_free_far_above_epsilon(mode, shrinkage, c, m):
     """Z(s x) = Z(x), so its gradient falls as 1 / s; at 2^60 epsilon is below rounding."""
     base, upstream = random_matrices(c, m), torch.randn(3, c, m, dtype=torch.float64)
     found = []
@@ -364,6 +365,6 @@ def test_half_precision_features_are_whitened_as_their_values_in_double():
     assert torch.equal(whiten(x), whiten(x.double()).half())
 
 
-def test_unknown_gradient_is_refused_by_name():
+def test_unknown_gradient_is_refused():
     with pytest.raises(ValueError, match='taylor'):
         whiten(torch.zeros(1, 2, 2), gradient='taylor')

@@ -3,39 +3,27 @@ import sqlite3
 
 import numpy as np
 import pytest
-from recordings import START_NS, make_scans
 from rosbags.rosbag1 import Writer as Ros1Writer
-from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
+from toy_recordings import (
+    MESSAGES,
+    START_NS,
+    bad_rows,
+    make_scans,
+    static_transforms,
+    write_messages,
+)
 import yaml
 
-from lpr_ros.core.bag_scans import (
-    CLOUD_TYPES,
-    POSE_TYPES,
-    index_recording,
-    read_scans,
-    read_trajectory,
-)
-from lpr_ros.core.bags import Bag, choose_topic
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.geometry import pose_from_euler, quaternion_from_pose
-from lpr_ros.core.pointcloud2 import read_cloud
-from lpr_training.datasets.bag_writer import BagTopics, Messages, write_bag
-
-MESSAGES = Messages()
-
-
-def write_messages(path, rows):
-    """A bag of (topic, time, message) rows; a message may also be (type, bytes)."""
-    with Writer(path, version=8, storage_plugin=StoragePlugin.MCAP) as writer:
-        connections = {}
-        for topic, stamp, message in rows:
-            kind, data = message if isinstance(message, tuple) else (message.__msgtype__, None)
-            if topic not in connections:
-                connections[topic] = writer.add_connection(topic, kind, typestore=MESSAGES.store)
-            data = data if data is not None else MESSAGES.serialize(message)
-            writer.write(connections[topic], stamp, data)
-    return path
+from lpr_ros.core.geometry.se3 import pose_from_euler
+from lpr_ros.core.io.pointcloud2 import read_cloud
+from lpr_ros.core.recordings.bag_index import index_recording
+from lpr_ros.core.recordings.bag_reader import Bag, choose_topic
+from lpr_ros.core.recordings.base import RecordingOptions
+from lpr_ros.core.recordings.message_types import CLOUD_TYPES, POSE_TYPES
+from lpr_ros.core.recordings.open import open_recording
+from lpr_training.datasets.bag_writer import BagTopics, write_bag
 
 
 @pytest.mark.parametrize(
@@ -43,33 +31,28 @@ def write_messages(path, rows):
     [('mcap', 'none'), ('mcap', 'message'), ('mcap', 'storage'), ('mcap', 'file'),
      ('sqlite3', 'none'), ('sqlite3', 'message'), ('sqlite3', 'file')],
 )  # fmt: skip
-def test_written_bag_reads_back(tmp_path, storage, compression):
+def test_bag_written_with_any_storage_and_compression_reads_back(tmp_path, storage, compression):
     write_bag(tmp_path / 'drive', make_scans(), storage=storage, compression=compression)
     assert [p.name for p in tmp_path.iterdir()] == ['drive']
-    with Bag([tmp_path / 'drive']) as bag:
-        odometry = read_trajectory(bag, '/odometry')
-        truth = read_trajectory(bag, '/ground_truth')
-        scans = list(read_scans(bag, '/points', odometry))
-        clouds = [read_cloud(m.content) for m in bag.messages('/points')]
-    for expected, scan, cloud in zip(make_scans(), scans, clouds, strict=True):
+    recording = open_recording(tmp_path / 'drive')
+    clouds = [read_cloud(m.content) for m in recording.bag.messages('/points')]
+    for expected, read, cloud in zip(make_scans(), recording, clouds, strict=True):
+        scan = read.scan
         np.testing.assert_array_equal(scan.points, expected.points)
         np.testing.assert_array_equal(cloud.intensity, expected.intensity)
         np.testing.assert_array_equal(cloud.ring, expected.ring)
         np.testing.assert_array_equal(cloud.time_s, expected.time_s)
         assert scan.stamp_ns == expected.stamp_ns
         np.testing.assert_allclose(scan.T_odom_sensor, expected.T_odom_sensor, atol=1e-12)
-        np.testing.assert_allclose(
-            truth.at(scan.stamp_ns), expected.T_world_sensor, atol=1e-12
-        )
+        np.testing.assert_allclose(read.T_world_sensor, expected.T_world_sensor, atol=1e-12)
 
 
-def test_bare_storage_file_is_read_too(tmp_path):
+def test_bag_reads_a_storage_file_without_metadata(tmp_path):
     write_bag(tmp_path / 'drive', make_scans(2))
-    with Bag([tmp_path / 'drive' / 'drive.mcap']) as bag:
-        assert len(list(read_scans(bag, '/points'))) == 2
+    assert len(list(open_recording(tmp_path / 'drive' / 'drive.mcap'))) == 2
 
 
-def test_the_same_scans_give_the_same_bytes(tmp_path):
+def test_bag_writer_is_deterministic(tmp_path):
     write_bag(tmp_path / 'a' / 'drive', make_scans(3))
     write_bag(tmp_path / 'b' / 'drive', make_scans(3))
     for name in ('drive.mcap', 'metadata.yaml'):
@@ -77,7 +60,7 @@ def test_the_same_scans_give_the_same_bytes(tmp_path):
         assert first == (tmp_path / 'b' / 'drive' / name).read_bytes()
 
 
-def test_clock_runs_where_asked(tmp_path):
+def test_bag_writer_adds_a_clock_on_request(tmp_path):
     write_bag(tmp_path / 'drive', make_scans(3), clock=True, topics=BagTopics(points='/velodyne'))
     with Bag([tmp_path / 'drive']) as bag:
         assert {t.name: t.count for t in bag.topics} == {
@@ -88,7 +71,7 @@ def test_clock_runs_where_asked(tmp_path):
     assert ticks == list(range(START_NS, START_NS + 200_000_001, 10_000_000))
 
 
-def test_an_interrupted_writer_leaves_nothing(tmp_path):
+def test_bag_writer_leaves_nothing_when_interrupted(tmp_path):
     def broken():
         yield from make_scans(2)
         raise KeyboardInterrupt
@@ -98,30 +81,30 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_bag_is_not_overwritten(tmp_path):
+def test_bag_writer_does_not_overwrite_a_bag(tmp_path):
     write_bag(tmp_path / 'drive', make_scans(1))
-    with pytest.raises(DatasetError, match='drive exists already'):
+    with pytest.raises(DatasetError, match='drive already exists'):
         write_bag(tmp_path / 'drive', make_scans(1))
 
 
-def test_scans_are_taken_one_at_a_time(tmp_path):
-    alive = []
+def test_bag_writer_consumes_scans_one_at_a_time(tmp_path):
+    consumed = []
 
     def lazy():
         for scan in make_scans(20):
-            alive.append(scan.stamp_ns)
+            consumed.append(scan.stamp_ns)
             yield scan
-            if len(alive) == 10:
+            if len(consumed) == 10:
                 partial = tmp_path / '.drive.partial' / 'drive' / 'drive.mcap'
                 sizes.append(partial.stat().st_size)
 
     sizes = []
     write_bag(tmp_path / 'drive', lazy())
-    assert len(alive) == 20
+    assert len(consumed) == 20
     assert sizes
 
 
-def test_ros1_bag(tmp_path):
+def test_bag_reads_ros1(tmp_path):
     store = get_typestore(Stores.ROS1_NOETIC)
     kinds = store.types
     scan = next(make_scans(1))
@@ -142,19 +125,15 @@ def test_ros1_bag(tmp_path):
                 data=ros2.data, is_dense=True,
             )  # fmt: skip
             writer.write(connection, 5 + i, store.serialize_ros1(message, message.__msgtype__))
-    with Bag([path]) as bag:
-        assert choose_topic(bag, CLOUD_TYPES, 'PointCloud2') == '/velodyne_points'
-        scans = list(read_scans(bag, '/velodyne_points'))
-        entries = index_recording(bag, '/velodyne_points', []).entries
-        third = bag.read('/velodyne_points', entries[2])
-    assert [s.stamp_ns for s in scans] == [1_700_000_000 * 10**9 + i for i in range(3)]
-    assert [e.stamp_ns for e in entries] == [s.stamp_ns for s in scans]
-    np.testing.assert_array_equal(scans[0].points, scan.points)
-    np.testing.assert_array_equal(read_cloud(third.content).points, scan.points)
+    recording = open_recording(path)
+    assert recording.cloud_topic == '/velodyne_points'
+    assert recording.stamps_ns.tolist() == [1_700_000_000 * 10**9 + i for i in range(3)]
+    np.testing.assert_array_equal(next(iter(recording)).scan.points, scan.points)
+    np.testing.assert_array_equal(recording.points(2), scan.points)
 
 
-def test_a_bag_of_humble_has_no_message_definitions(tmp_path):
-    """sqlite3 as rosbag2 wrote it before Iron: two tables and a metadata of version 5."""
+def test_bag_reads_humble_storage_without_message_definitions(tmp_path):
+    """The sqlite3 schema of rosbag2 before Iron: two tables, metadata version 5."""
     folder = tmp_path / 'drive'
     folder.mkdir()
     kind = 'sensor_msgs/msg/PointCloud2'
@@ -181,22 +160,18 @@ def test_a_bag_of_humble_has_no_message_definitions(tmp_path):
         'topics_with_message_count': [{'topic_metadata': topic, 'message_count': 3}],
     }  # fmt: skip
     (folder / 'metadata.yaml').write_text(yaml.dump({'rosbag2_bagfile_information': information}))
-    with Bag([folder]) as bag:
-        scans = list(read_scans(bag, '/points'))
-    for scan, expected in zip(scans, make_scans(3), strict=True):
-        np.testing.assert_array_equal(scan.points, expected.points)
+    for read, expected in zip(open_recording(folder), make_scans(3), strict=True):
+        np.testing.assert_array_equal(read.scan.points, expected.points)
 
 
-def test_messages_recorded_at_one_time_are_told_apart(tmp_path):
+def test_bag_distinguishes_messages_with_the_same_log_time(tmp_path):
     rows = [('/points', 50, MESSAGES.cloud(scan)) for scan in make_scans(3)]
-    with Bag([write_messages(tmp_path / 'drive', rows)]) as bag:
-        entries = index_recording(bag, '/points', []).entries
-        got = [read_cloud(bag.read('/points', e).content).points for e in entries]
-    for expected, points in zip(make_scans(3), got, strict=True):
-        np.testing.assert_array_equal(points, expected.points)
+    recording = open_recording(write_messages(tmp_path / 'drive', rows))
+    for index, expected in enumerate(make_scans(3)):
+        np.testing.assert_array_equal(recording.points(index), expected.points)
 
 
-def test_odometry_is_interpolated_at_the_stamp_of_the_scan(tmp_path):
+def test_recording_interpolates_odometry_at_scan_stamps(tmp_path):
     start, end = np.eye(4), pose_from_euler([2.0, 0.0, 0.0], [0.0, 0.0, 1.0])
     times = START_NS - 40_000_000, START_NS + 60_000_000
     rows = [
@@ -205,33 +180,14 @@ def test_odometry_is_interpolated_at_the_stamp_of_the_scan(tmp_path):
     ]
     rows += [('/points', s.stamp_ns, MESSAGES.cloud(s)) for s in make_scans(2)]
     T_base_sensor = pose_from_euler([0.0, 0.0, 1.5], [0.0, 0.0, 0.0])
-    with Bag([write_messages(tmp_path / 'drive', rows)]) as bag:
-        trajectory = read_trajectory(bag, '/odom')
-        first, second = read_scans(bag, '/points', trajectory, T_base_sensor=T_base_sensor)
+    path = write_messages(tmp_path / 'drive', rows)
+    first, second = open_recording(path, RecordingOptions(T_base_sensor=T_base_sensor))
     expected = pose_from_euler([0.8, 0.0, 1.5], [0.0, 0.0, 0.4])
-    np.testing.assert_allclose(first.T_odom_sensor, expected, atol=1e-12)
-    assert second.T_odom_sensor is None  # 100 ms on, beyond the last odometry
+    np.testing.assert_allclose(first.scan.T_odom_sensor, expected, atol=1e-12)
+    assert second.scan.T_odom_sensor is None  # 100 ms later, after the last odometry
 
 
-def static_transforms(*links):
-    """A TFMessage from (parent, child, T_parent_child) rows."""
-    kinds, g = MESSAGES.store.types, 'geometry_msgs/msg/'
-    return kinds['tf2_msgs/msg/TFMessage'](
-        [
-            kinds[g + 'TransformStamped'](
-                MESSAGES._header(0, parent),
-                child,
-                kinds[g + 'Transform'](
-                    kinds[g + 'Vector3'](*T[:3, 3]),
-                    kinds[g + 'Quaternion'](*quaternion_from_pose(T)),
-                ),
-            )
-            for parent, child, T in links
-        ]
-    )
-
-
-def test_extrinsic_is_chained_through_static_transforms(tmp_path):
+def test_index_chains_the_extrinsic_through_static_transforms(tmp_path):
     T_base_mast = pose_from_euler([1.0, 0.0, 2.0], [0.0, 0.0, 0.5])
     T_lidar_mast = pose_from_euler([0.0, 0.1, 0.0], [0.0, 0.2, 0.0])
     static = static_transforms(
@@ -248,7 +204,7 @@ def test_extrinsic_is_chained_through_static_transforms(tmp_path):
         assert index_recording(bag, '/points', ['/odom']).extrinsic('/odom') is None
 
 
-def test_topics_are_chosen_when_there_is_one_and_listed_when_not(tmp_path):
+def test_choose_topic_returns_the_only_one_or_lists_them(tmp_path):
     cloud, pose = MESSAGES.cloud(next(make_scans(1))), MESSAGES.odometry(0, 'odom', np.eye(4))
     rows = [('/front', 1, cloud), ('/rear', 2, cloud), ('/odom', 3, pose),
             ('/ground_truth/odom', 4, pose)]  # fmt: skip
@@ -262,54 +218,45 @@ def test_topics_are_chosen_when_there_is_one_and_listed_when_not(tmp_path):
             choose_topic(bag, CLOUD_TYPES, 'PointCloud2', '/odom')
 
 
-def test_a_bag_without_clouds_says_what_it_has(tmp_path):
+def test_choose_topic_lists_all_topics_if_none_fits(tmp_path):
     rows = [('/odom', 3, MESSAGES.odometry(0, 'odom', np.eye(4)))]
     path = write_messages(tmp_path / 'drive', rows)
-    with Bag([path]) as bag, pytest.raises(
-        DatasetError, match=r'no PointCloud2 topic; the recording has /odom \(nav_msgs'
-    ) as error:
+    with (
+        Bag([path]) as bag,
+        pytest.raises(
+            DatasetError, match=r'no PointCloud2 topic; the bag has /odom \(nav_msgs'
+        ) as error,
+    ):
         choose_topic(bag, CLOUD_TYPES, 'PointCloud2')
     assert str(path) in str(error.value)
 
 
-def bad_rows():
-    """Five clouds; the second lacks z, the fourth is cut short."""
-    good = [MESSAGES.cloud(scan) for scan in make_scans(5)]
-    good[1].fields = [f for f in good[1].fields if f.name != 'z']
-    raw = bytes(MESSAGES.serialize(good[3]))[:200]
-    rows = [('/points', s.stamp_ns, m) for s, m in zip(make_scans(5), good, strict=True)]
-    rows[3] = ('/points', rows[3][1], ('sensor_msgs/msg/PointCloud2', raw))
-    return rows
-
-
-def test_bad_messages_are_named_by_number(tmp_path):
-    path = write_messages(tmp_path / 'drive', bad_rows())
-    with Bag([path]) as bag, pytest.raises(
+def test_recording_names_a_bad_message_by_index(tmp_path):
+    recording = open_recording(write_messages(tmp_path / 'drive', bad_rows()))
+    with pytest.raises(
         DatasetError, match=r"drive: message 1 of /points: expected fields x, y and z.*no 'z'"
     ):
-        list(read_scans(bag, '/points'))
-
-
-def test_bad_messages_are_collected_where_asked(tmp_path):
+        list(recording)
     bad = []
-    with Bag([write_messages(tmp_path / 'drive', bad_rows())]) as bag:
-        scans = list(read_scans(bag, '/points', on_bad=bad.append))
-    assert len(scans) == 3
+    assert [read.index for read in recording.scans(bad.append)] == [0, 2, 4]
     assert ['message 1 of' in str(bad[0]), 'message 3 of' in str(bad[1])] == [True, True]
 
 
-def test_bad_odometry_is_named(tmp_path):
+def test_recording_names_a_bad_odometry_message(tmp_path):
     spoiled = MESSAGES.odometry(0, 'odom', np.eye(4))
     spoiled.pose.pose.position.y = float('nan')
     rows = [('/odom', 1, MESSAGES.odometry(0, 'odom', np.eye(4))), ('/odom', 2, spoiled)]
-    with Bag([write_messages(tmp_path / 'drive', rows)]) as bag:
-        with pytest.raises(DatasetError, match='message 1 of /odom: expected a finite pose'):
-            read_trajectory(bag, '/odom')
-        assert len(read_trajectory(bag, '/odom', [].append)) == 1
+    rows.append(('/points', 3, MESSAGES.cloud(next(make_scans(1)))))
+    path = write_messages(tmp_path / 'drive', rows)
+    with pytest.raises(DatasetError, match='message 1 of /odom: expected a finite pose'):
+        open_recording(path)
+    bad = []
+    assert len(open_recording(path, RecordingOptions(on_bad=bad.append))) == 1
+    assert len(bad) == 1
 
 
 @pytest.mark.parametrize('what', ['cut', 'absent', 'text'])
-def test_damaged_recordings_are_refused_in_words(tmp_path, what):
+def test_bag_refuses_damaged_files(tmp_path, what):
     path = tmp_path / 'drive.mcap'
     if what == 'cut':
         write_bag(tmp_path / 'whole', make_scans(3))
@@ -320,29 +267,30 @@ def test_damaged_recordings_are_refused_in_words(tmp_path, what):
         Bag([path])
 
 
-def test_a_bag_damaged_in_the_middle_says_where(tmp_path):
-    """Chunks are about a megabyte: the damage hits one, those before are read."""
+def test_bag_reports_where_it_is_damaged(tmp_path):
+    """Chunks have about a megabyte: the chunks before the damaged one are read."""
     write_bag(tmp_path / 'drive', make_scans(6, points=40_000), compression='storage')
     path = tmp_path / 'drive' / 'drive.mcap'
     before, magic, after = path.read_bytes().rpartition(b'\x28\xb5\x2f\xfd')  # of zstd
     path.write_bytes(before + bytes(len(magic)) + after)
-    bad = []
-    with Bag([tmp_path / 'drive']) as bag, pytest.raises(
-        DatasetError, match=r'drive: cannot be read beyond message \d of /points'
+    with (
+        Bag([tmp_path / 'drive']) as bag,
+        pytest.raises(DatasetError, match=r'drive: cannot be read past message \d of /points'),
     ):
-        list(read_scans(bag, '/points'))
-    with Bag([tmp_path / 'drive']) as bag:
-        scans = list(read_scans(bag, '/points', on_bad=bad.append))
-    assert 0 < len(scans) < 6
+        list(bag.messages('/points'))
+    bad = []
+    recording = open_recording(tmp_path / 'drive', RecordingOptions(on_bad=bad.append))
+    assert 0 < len(list(recording.scans(bad.append))) < 6
     assert bad
 
 
-def test_pose_stamped_is_a_source_of_poses(tmp_path):
+def test_index_reads_pose_stamped(tmp_path):
     kinds = MESSAGES.store.types
     pose = MESSAGES.odometry(7, 'map', pose_from_euler([1.0, 2.0, 3.0], [0.0, 0.0, 1.0])).pose.pose
     message = kinds['geometry_msgs/msg/PoseStamped'](MESSAGES._header(7, 'map'), pose)
-    with Bag([write_messages(tmp_path / 'drive', [('/pose', 1, message)])]) as bag:
+    rows = [('/pose', 1, message), ('/points', 2, MESSAGES.cloud(next(make_scans(1))))]
+    with Bag([write_messages(tmp_path / 'drive', rows)]) as bag:
         assert choose_topic(bag, POSE_TYPES, 'odometry') == '/pose'
-        trajectory = read_trajectory(bag, '/pose')
+        trajectory = index_recording(bag, '/points', ['/pose']).trajectories['/pose']
     np.testing.assert_allclose(trajectory.T[0, :3, 3], [1.0, 2.0, 3.0])
     assert trajectory.stamps_ns.tolist() == [7]

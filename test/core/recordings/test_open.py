@@ -1,15 +1,16 @@
-"""Sources of scans: the same drive reads the same from every container."""
+"""open_recording: the same drive reads the same from every format."""
+
+import os
 
 import numpy as np
 import pytest
-from recordings import START_NS, make_scans
-from test_bags import MESSAGES, write_messages
+from toy_recordings import MESSAGES, START_NS, make_scans, write_messages
 
-from lpr_ros.core import resources
-from lpr_ros.core.errors import CheckpointError, DatasetError
-from lpr_ros.core.geometry import Trajectory
-from lpr_ros.core.poses import write_tum
-from lpr_ros.core.scan_sources import SourceOptions, open_source
+from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.geometry.trajectory import Trajectory
+from lpr_ros.core.io.pose_files import write_tum
+from lpr_ros.core.recordings.base import RecordingOptions
+from lpr_ros.core.recordings.open import open_recording
 from lpr_training.datasets.bag_writer import write_bag
 from lpr_training.datasets.kitti import write_kitti
 
@@ -34,7 +35,7 @@ def scans():
 
 
 @pytest.fixture
-def sources(tmp_path, scans):
+def recordings(tmp_path, scans):
     stamps = np.array([s.stamp_ns for s in scans])
     odometry, truth = tmp_path / 'odometry.tum', tmp_path / 'truth.tum'
     write_tum(odometry, Trajectory(stamps, np.stack([s.T_odom_sensor for s in scans])))
@@ -43,20 +44,19 @@ def sources(tmp_path, scans):
     write_kitti(tmp_path / 'kitti', '00', scans)
     packed = write_packed(tmp_path / 'scans_drive.npz', scans)
     return {
-        'bag': open_source(tmp_path / 'drive'),
-        'file': open_source(next((tmp_path / 'drive').glob('*.mcap'))),
-        'kitti': open_source(tmp_path / 'kitti/sequences/00', SourceOptions(poses=odometry)),
-        'packed': open_source(packed, SourceOptions(truth=str(truth))),
+        'bag': open_recording(tmp_path / 'drive'),
+        'file': open_recording(next((tmp_path / 'drive').glob('*.mcap'))),
+        'kitti': open_recording(tmp_path / 'kitti/sequences/00', RecordingOptions(poses=odometry)),
+        'packed': open_recording(packed, RecordingOptions(truth=str(truth))),
     }
 
 
 @pytest.mark.parametrize('kind', ['bag', 'file', 'kitti', 'packed'])
-def test_every_container_gives_the_same_drive(sources, scans, kind):
-    source = sources[kind]
+def test_every_format_gives_the_same_drive(recordings, scans, kind):
+    source = recordings[kind]
     assert len(source) == COUNT
     assert source.start_ns == START_NS
     assert source.duration_s == pytest.approx(0.5)
-    assert source.rate_hz == pytest.approx(10.0)
     assert source.has_odometry
     assert source.has_truth
     for read, true in zip(source, scans, strict=True):
@@ -68,28 +68,28 @@ def test_every_container_gives_the_same_drive(sources, scans, kind):
     assert [s.index for s in source.scans(first=4)] == [4, 5]
 
 
-def test_the_kitti_poses_are_truth_and_stand_in_for_odometry(tmp_path, scans):
+def test_kitti_poses_are_ground_truth_and_default_odometry(tmp_path, scans):
     write_kitti(tmp_path, '00', scans)
-    source = open_source(tmp_path / 'sequences/00')
+    source = open_recording(tmp_path / 'sequences/00')
     np.testing.assert_array_equal(source.T_odom_sensor, source.T_world_sensor)
-    source = open_source(tmp_path / 'sequences/00/velodyne')
+    source = open_recording(tmp_path / 'sequences/00/velodyne')
     assert (len(source), source.has_truth) == (COUNT, True)
-    (tmp_path / 'poses/00.txt').rename(tmp_path / 'sequences/00/poses.txt')  # as SLAM leaves it
-    source = open_source(tmp_path / 'sequences/00')
+    (tmp_path / 'poses/00.txt').rename(tmp_path / 'sequences/00/poses.txt')
+    source = open_recording(tmp_path / 'sequences/00')
     assert (source.has_odometry, source.has_truth) == (True, False)
 
 
-def test_scans_need_no_odometry(tmp_path, scans):
+def test_bag_without_odometry_is_read(tmp_path, scans):
     rows = [('/points', s.stamp_ns, MESSAGES.cloud(s)) for s in scans]
-    source = open_source(write_messages(tmp_path / 'bag', rows))
+    source = open_recording(write_messages(tmp_path / 'bag', rows))
     assert (source.has_odometry, source.has_truth) == (False, False)
     assert all(s.scan.T_odom_sensor is None for s in source)
 
 
-def test_an_unreadable_scan_goes_to_on_bad(tmp_path, scans):
+def test_unreadable_scan_goes_to_on_bad(tmp_path, scans):
     write_kitti(tmp_path, '00', scans)
     (tmp_path / 'sequences/00/velodyne/000002.bin').write_bytes(b'123')
-    source = open_source(tmp_path / 'sequences/00')
+    source = open_recording(tmp_path / 'sequences/00')
     bad = []
     assert [s.index for s in source.scans(bad.append)] == [0, 1, 3, 4, 5]
     assert '000002.bin' in str(bad[0])
@@ -97,31 +97,32 @@ def test_an_unreadable_scan_goes_to_on_bad(tmp_path, scans):
         list(source)
 
 
-def test_what_is_no_drive_is_refused(tmp_path, scans):
-    with pytest.raises(DatasetError, match=r'no such file or folder; expected a bag'):
-        open_source(tmp_path / 'nothing')
+def test_open_recording_refuses_what_is_not_a_recording(tmp_path, scans):
+    with pytest.raises(DatasetError, match=r'no such file or folder; .*a KITTI folder .*, a bag'):
+        open_recording(tmp_path / 'nothing')
     packed = write_packed(tmp_path / 'scans_x.npz', scans)
-    with pytest.raises(DatasetError, match=r'has no topics: expected no .*/points'):
-        open_source(packed, SourceOptions(points='/points'))
+    with pytest.raises(DatasetError, match="has no topics, got '/points'"):
+        open_recording(packed, RecordingOptions(points='/points'))
     np.savez(tmp_path / 'scans_bad.npz', points_cm=[], offsets=[0], stamps_ns=[1, 2],
              T_odom_sensor=np.eye(4)[None])  # fmt: skip
     with pytest.raises(DatasetError, match='expected 2 poses'):
-        open_source(tmp_path / 'scans_bad.npz')
+        open_recording(tmp_path / 'scans_bad.npz')
 
 
-def test_weights_are_found_in_the_repository_and_below_share(tmp_path, monkeypatch):
-    assert resources.default_weights().parent == resources.REPOSITORY / 'weights'
-    monkeypatch.setattr(resources, 'REPOSITORY', tmp_path / 'site-packages')
-    monkeypatch.setattr('sys.prefix', str(tmp_path / 'venv'))
-    monkeypatch.delenv('AMENT_PREFIX_PATH', raising=False)
-    with pytest.raises(CheckpointError, match='no weights ship here'):
-        resources.default_weights()
-    for prefix, name in (('venv', 'b'), ('venv', 'a'), ('workspace', 'c')):
-        folder = tmp_path / prefix / 'share/lpr_ros/weights'
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f'{name}.safetensors').touch()
-    assert resources.default_weights().stem == 'a'
-    monkeypatch.setenv('AMENT_PREFIX_PATH', f'{tmp_path / "other"}:{tmp_path / "workspace"}')
-    assert resources.default_weights().stem == 'c'
-    assert resources.find_resource('weights', 'a.safetensors') is not None
-    assert resources.find_resource('weights', 'd.safetensors') is None
+@pytest.mark.parametrize('kind', ['bag', 'kitti', 'packed'])
+@pytest.mark.parametrize('raw', [b'drive_\xff\xfe', b'two\nlines'])
+def test_names_of_recordings_are_printable_utf8(tmp_path, scans, kind, raw):
+    name = os.fsdecode(raw)
+    if kind == 'bag':
+        write_bag(tmp_path / 'drive', scans)
+        (tmp_path / 'drive').rename(tmp_path / name)
+        recording = open_recording(tmp_path / name)
+    elif kind == 'kitti':
+        write_kitti(tmp_path / name, '00', scans)
+        recording = open_recording(tmp_path / name / 'sequences/00/velodyne')
+    else:
+        recording = open_recording(write_packed(tmp_path / f'scans_{name}.npz', scans))
+    for text in (recording.name, *recording.about.values()):
+        text.encode()  # raises on surrogates
+        assert text.isprintable()
+    assert recording.name.startswith({'kitti': '00'}.get(kind, name[:3]))

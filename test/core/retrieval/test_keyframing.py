@@ -1,18 +1,20 @@
+"""Keyframe selection by distance, rotation and time, and merging of scans into submaps."""
+
 import numpy as np
 import pytest
-from recordings import START_NS, make_scans
+from toy_recordings import START_NS, make_scans
 
 from lpr_ros.core.errors import ConfigError
-from lpr_ros.core.geometry import pose_from_euler, transform_points
-from lpr_ros.core.keyframes import (
+from lpr_ros.core.geometry.points import voxel_downsample
+from lpr_ros.core.geometry.se3 import pose_from_euler, transform_points
+from lpr_ros.core.retrieval.keyframing import (
     KeyframeConfig,
     KeyframePlanner,
     Keyframer,
     merge_scans,
     prepare,
-    thin,
 )
-from lpr_ros.core.records import Scan
+from lpr_ros.core.types import Scan
 
 PERIOD_NS = 100_000_000
 
@@ -27,48 +29,48 @@ def straight(steps_m):
     return [pose_from_euler([x, 0.0, 0.0], [0.0, 0.0, 0.0]) for x in np.cumsum(steps_m)]
 
 
-def chosen(planned):
+def selected(planned):
     return [i for i, window in enumerate(planned) if window is not None]
 
 
-def test_a_keyframe_every_so_many_metres():
+def test_keyframes_are_selected_by_distance():
     poses = straight([0.0, *[0.5] * 9])
-    assert chosen(plan(poses, KeyframeConfig(distance_m=2.0))) == [0, 4, 8]
+    assert selected(plan(poses, KeyframeConfig(distance_m=2.0))) == [0, 4, 8]
 
 
-def test_a_keyframe_every_so_many_degrees():
+def test_keyframes_are_selected_by_rotation():
     poses = [pose_from_euler([0.0, 0.0, 0.0], [0.0, 0.0, np.deg2rad(10 * i)]) for i in range(10)]
     config = KeyframeConfig(distance_m=0.0, angle_deg=29.9)
-    assert chosen(plan(poses, config)) == [0, 3, 6, 9]
+    assert selected(plan(poses, config)) == [0, 3, 6, 9]
 
 
-def test_a_keyframe_every_so_many_seconds_also_without_odometry():
+def test_keyframes_are_selected_by_time_with_and_without_odometry():
     config = KeyframeConfig(distance_m=0.0, interval_s=0.3)
-    assert chosen(plan([None] * 8, config)) == [0, 3, 6]
-    assert chosen(plan(straight([0.0] * 8), config)) == [0, 3, 6]
+    assert selected(plan([None] * 8, config)) == [0, 3, 6]
+    assert selected(plan(straight([0.0] * 8), config)) == [0, 3, 6]
 
 
-def test_without_odometry_distance_makes_no_keyframe():
-    assert chosen(plan([None] * 8, KeyframeConfig())) == []
+def test_no_keyframe_by_distance_without_odometry():
+    assert selected(plan([None] * 8, KeyframeConfig())) == []
 
 
-def test_a_config_that_can_never_be_due_is_refused():
-    with pytest.raises(ConfigError, match='no keyframe would be made'):
+def test_config_without_any_condition_is_rejected():
+    with pytest.raises(ConfigError, match='no keyframe would ever'):
         KeyframeConfig(distance_m=0.0)
 
 
-def test_a_submap_holds_the_scans_of_its_length():
+def test_submap_holds_the_scans_within_its_length():
     config = KeyframeConfig(distance_m=4.0, submap_m=3.0, submap_step_m=0.0)
     assert plan(straight([0.0, *[1.0] * 8]), config)[8] == (5, 6, 7, 8)
 
 
-def test_a_submap_leaves_out_scans_made_standing_still():
+def test_submap_skips_scans_of_a_stationary_robot():
     config = KeyframeConfig(distance_m=2.0, submap_m=10.0, submap_step_m=0.5)
     planned = plan(straight([0.0, 1.0, 0.0, 0.0, 0.1, 1.0]), config)
     assert planned[5] == (0, 1, 5)
 
 
-def test_the_window_is_bounded():
+def test_submap_window_is_bounded():
     config = KeyframeConfig(distance_m=1.0, submap_m=1000.0, submap_scans=4, submap_step_m=0.0)
     planned = plan(straight([1.0] * 50), config)
     assert max(len(w) for w in planned) == 4
@@ -78,14 +80,14 @@ def test_the_window_is_bounded():
         assert len(keyframer._scans) <= 4
 
 
-def test_time_going_back_starts_anew():
+def test_a_stamp_going_back_resets_the_planner():
     config = KeyframeConfig(distance_m=2.0, submap_m=10.0, submap_step_m=0.0)
     stamps = [START_NS + i * PERIOD_NS for i in (0, 1, 2, 0, 1, 2)]
     planned = plan(straight([0.0, 1.0, 1.0, -2.0, 1.0, 1.0]), config, stamps)
     assert planned == [(0,), None, (0, 1, 2), (3,), None, (3, 4, 5)]
 
 
-def test_merged_points_stand_where_they_were_in_the_world():
+def test_merged_points_keep_their_world_coordinates():
     scans = [Scan(s.points, s.stamp_ns, s.T_odom_sensor) for s in make_scans(3)]
     merged = merge_scans(scans, voxel_m=0.0)
     world = transform_points(merged.T_odom_sensor, merged.points)
@@ -96,7 +98,7 @@ def test_merged_points_stand_where_they_were_in_the_world():
     assert merged.stamp_ns == scans[-1].stamp_ns
 
 
-def test_streamed_and_planned_keyframes_are_the_same():
+def test_streamed_and_planned_keyframes_are_identical():
     config = KeyframeConfig(distance_m=2.0, submap_m=5.0, submap_voxel_m=0.5)
     scans = [Scan(s.points, s.stamp_ns, s.T_odom_sensor) for s in make_scans(20)]
     keyframer = Keyframer(config)
@@ -109,24 +111,24 @@ def test_streamed_and_planned_keyframes_are_the_same():
         assert keyframe.stamp_ns == scans[window[-1]].stamp_ns
 
 
-def test_thinning_keeps_one_real_point_per_voxel():
+def test_voxel_downsample_keeps_one_input_point_per_voxel():
     points = np.random.default_rng(1).uniform(-3.0, 3.0, size=(5000, 3)).astype(np.float32)
-    kept = thin(points, 0.5)
+    kept = voxel_downsample(points, 0.5)
     voxels = {tuple(c) for c in np.floor(points / 0.5).astype(int)}
     assert len(kept) == len(voxels) == len({tuple(c) for c in np.floor(kept / 0.5).astype(int)})
     assert {tuple(p) for p in kept} <= {tuple(p) for p in points}
-    np.testing.assert_array_equal(thin(points, 0.0), points)
+    np.testing.assert_array_equal(voxel_downsample(points, 0.0), points)
 
 
-def test_thinning_keeps_the_first_also_of_points_astronomically_far_apart():
+def test_voxel_downsample_keeps_the_first_point_for_huge_coordinates():
     rng = np.random.default_rng(0)
     distinct = rng.uniform(-3e9, 3e9, size=(101, 3)).astype(np.float32)
-    np.testing.assert_array_equal(thin(np.repeat(distinct, 3, axis=0), 0.1), distinct)
+    np.testing.assert_array_equal(voxel_downsample(np.repeat(distinct, 3, axis=0), 0.1), distinct)
     near = np.array([[0.01, 0, 0], [0, 0, 0]], np.float32)
-    np.testing.assert_array_equal(thin(near, 0.1), near[:1])
+    np.testing.assert_array_equal(voxel_downsample(near, 0.1), near[:1])
 
 
-def test_scans_without_pose_cannot_be_merged():
+def test_scans_without_odometry_cannot_be_merged():
     scan = Scan(np.zeros((1, 3), np.float32), 0)
     with pytest.raises(ConfigError, match='without a pose'):
         merge_scans([scan, scan], 0.1)

@@ -26,7 +26,7 @@ from lpr_ros.core.sparse import collate, load_backend
 CASES = pytest.mark.parametrize(
     ('case', 'backbone', 'pooling'), cases(), ids=[case for case, _, _ in cases()]
 )
-# Biases that a batch norm, the softmax or the centring cancels have no gradient but rounding.
+# Biases that a batch norm, the softmax or the centering cancels have no gradient but rounding.
 ROUNDING = 1e-6
 
 
@@ -76,15 +76,19 @@ def test_descriptors_and_gradients_equal_the_stored_ones(
     for name, (norm, component) in zip(sorted(gradients), expected, strict=True):
         tolerance = 1e-3 * norm + ROUNDING * total
         assert summary_of(name, gradients[name]) == pytest.approx(
-            (norm, component), abs=tolerance), name
+            (norm, component), abs=tolerance
+        ), name
 
 
 @pytest.mark.filterwarnings('ignore::UserWarning', 'ignore::DeprecationWarning')
-@pytest.mark.parametrize(('name', 'backends'), [
-    ('minkloc3d', ('torch',)),
-    ('minkloc3dv2', ('torch', 'minkowski')),
-    ('wild_places', ('torch',)),
-])
+@pytest.mark.parametrize(
+    ('name', 'backends'),
+    [
+        ('minkloc3d', ('torch',)),
+        ('minkloc3dv2', ('torch', 'minkowski')),
+        ('wild_places', ('torch',)),
+    ],
+)
 def test_backends_equal_the_engine_in_every_gradient(name, backends, batch, minkowski):
     backbone, pooling = PRESETS[name]().backbone, HEADS['whitened']
     published = published_model(backbone, pooling)
@@ -105,7 +109,7 @@ def test_backends_equal_the_engine_in_every_gradient(name, backends, batch, mink
 
 
 def test_cloud_means_of_both_backends_are_those_of_each_cloud(minkowski, rng):
-    """Five clouds: the engine's own global pooling would hand some the mean of another."""
+    """Five clouds, as global pooling of MinkowskiEngine mixes up three or more."""
     batch = collate([random_walk(rng, count) for count in (50, 80, 20, 140, 5)])
     kernel = torch.randn(8, 1, 4)
     for ops in (load_backend('torch'), minkowski):

@@ -1,4 +1,4 @@
-"""Sparse convolutions against dense ones, kernel maps against brute force, and their limits."""
+"""Sparse convolutions against dense ones, and kernel maps against brute force."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,22 +10,22 @@ import torch.nn.functional as F
 from toy_clouds import random_cells, random_walk
 
 from lpr_ros.core.errors import BackendError, CloudError
-from lpr_ros.core.sparse import collate, kernel_map, keys, load_backend, torch_backend
+from lpr_ros.core.sparse import collate, kernel_map, keys, load_backend, torch_layers
 from lpr_ros.core.sparse.levels import Level, SparseTensor
-from lpr_ros.core.sparse.torch_backend import Conv, ConvTranspose
+from lpr_ros.core.sparse.torch_layers import Conv, ConvTranspose
 
 SIDE = 16  # of the dense grid; the clouds of `random_cells` lie well inside it
 
 
 @pytest.fixture(params=['merged', 'searched'], autouse=True, scope='module')
 def map_builder(request):
-    """Every law holds for both ways of building kernel maps: numba on the CPU, torch anywhere."""
+    """Run every test with kernel maps from numba and from torch."""
     if request.param == 'merged':
         pytest.importorskip('numba')
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_map, 'merged_maps', None)
+        patch.setattr(kernel_map, 'kernel_map_numba', None)
         yield
 
 
@@ -58,7 +58,7 @@ def at_cells(grid: Tensor, level: Level, depth: int = 0) -> Tensor:
 
 
 def dense_kernel(kernel: Tensor, size: int) -> Tensor:
-    """Turn (K^3, Cin, Cout), first axis fastest, into torch's (Cout, Cin, x, y, z)."""
+    """Convert (K^3, Cin, Cout), first axis fastest, to (Cout, Cin, x, y, z) of torch."""
     return kernel.view(size, size, size, *kernel.shape[-2:]).permute(4, 3, 2, 1, 0)
 
 
@@ -118,7 +118,7 @@ def test_layer_and_its_gradients_equal_the_dense_convolution(name, channels, rng
 
 @pytest.mark.parametrize('size', [3, 5])
 def test_constant_input_of_one_channel_equals_the_dense_convolution(size, rng):
-    """The first layer's input has no gradient and takes its own path."""
+    """The input of the first layer is occupancy, with a code path of its own."""
     x = sparse_input(batch_of(rng), 1)
     layer = Conv(1, 6, size).double()
     ours, expected = layer(x).features, dense_convolution(x, layer.kernel, size)
@@ -146,8 +146,13 @@ def convolve_cloud(layer: torch.nn.Module, clouds: list[np.ndarray]) -> dict[tup
     """Return output features by cell, with inputs that depend on the coordinates alone."""
     level = Level.of(collate(clouds))
     cells = cells_of(level)[:, 1:].double()
-    features = torch.stack([torch.sin(cells @ torch.tensor(w).double())
-                            for w in ([0.3, 1.1, -0.7], [2.0, -0.4, 0.9], [-1.3, 0.2, 0.5])], 1)
+    features = torch.stack(
+        [
+            torch.sin(cells @ torch.tensor(w).double())
+            for w in ([0.3, 1.1, -0.7], [2.0, -0.4, 0.9], [-1.3, 0.2, 0.5])
+        ],
+        1,
+    )
     out = layer(SparseTensor(features, level))
     depth = 0 if out.level is level else 1
     rows = [tuple(row) for row in cells_of(out.level, depth).tolist()]
@@ -158,7 +163,7 @@ SPATIAL_LAYERS = [Conv(3, 4, 3), Conv(3, 4, 5), Conv(3, 4, 2, stride=2)]
 
 
 @pytest.mark.parametrize('layer', SPATIAL_LAYERS)
-def test_clouds_of_a_batch_do_not_see_each_other(layer, rng):
+def test_clouds_of_a_batch_are_independent(layer, rng):
     clouds = batch_of(rng)
     together = convolve_cloud(layer.double(), clouds)
     for index, cloud in enumerate(clouds):
@@ -205,7 +210,7 @@ def pair_table(layer: torch.nn.Module, level: Level) -> Tensor:
         return layer(SparseTensor(identity, level)).features
 
 
-def brute_force_neighbours(cells: list[tuple[int, ...]], size: int) -> Tensor:
+def brute_force_neighbors(cells: list[tuple[int, ...]], size: int) -> Tensor:
     radius = size // 2
     reach = range(-radius, radius + 1)
     offsets = [(x, y, z) for z in reach for y in reach for x in reach]  # first axis fastest
@@ -213,9 +218,9 @@ def brute_force_neighbours(cells: list[tuple[int, ...]], size: int) -> Tensor:
     table = torch.zeros(len(cells), len(cells), dtype=torch.float64)
     for row, (cloud, x, y, z) in enumerate(cells):
         for k, (dx, dy, dz) in enumerate(offsets):
-            neighbour = rows.get((cloud, x + dx, y + dy, z + dz))
-            if neighbour is not None:
-                table[row, neighbour] += k + 1
+            neighbor = rows.get((cloud, x + dx, y + dy, z + dz))
+            if neighbor is not None:
+                table[row, neighbor] += k + 1
     return table
 
 
@@ -227,8 +232,9 @@ def brute_force_children(fine: list[tuple[int, ...]], coarse: list[tuple[int, ..
     return table
 
 
-EDGE = st.sampled_from([-keys.LIMIT, -keys.LIMIT + 1, -2, -1, 0, 1, keys.LIMIT - 2,
-                        keys.LIMIT - 1])
+EDGE = st.sampled_from(
+    [-keys.LIMIT, -keys.LIMIT + 1, -2, -1, 0, 1, keys.LIMIT - 2, keys.LIMIT - 1]
+)
 SMALL = st.integers(-3, 3)
 
 
@@ -241,13 +247,13 @@ def cloud_lists(axis: st.SearchStrategy[int]) -> st.SearchStrategy[list[np.ndarr
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(clouds=st.one_of(cloud_lists(SMALL), cloud_lists(EDGE)), size=st.sampled_from([3, 5]))
 def test_kernel_map_is_the_brute_force_set_of_pairs(clouds, size):
-    """Near the middle and at the very limits of the grid, where a wrapped key would add pairs."""
+    """In the middle and at the limits of the grid, where key overflow would add pairs."""
     level = Level.of(collate(clouds))
     cells = [tuple(row) for row in cells_of(level).tolist()]
     expected = {(i, *cell) for i, cloud in enumerate(clouds) for cell in cloud.tolist()}
     assert cells == sorted(expected)
     table = pair_table(Conv(1, 1, size), level)
-    assert torch.equal(table, brute_force_neighbours(cells, size))
+    assert torch.equal(table, brute_force_neighbors(cells, size))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -262,7 +268,7 @@ def test_parent_map_floors_every_axis_by_two(clouds):
         table = pair_table(Conv(1, 1, 2, stride=2), level)
         assert torch.equal(table, brute_force_children(fine_cells, coarse_cells))
         assert torch.equal(
-            pair_table(Conv(1, 1, 3), coarse), brute_force_neighbours(coarse_cells, 3)
+            pair_table(Conv(1, 1, 3), coarse), brute_force_neighbors(coarse_cells, 3)
         )
         level = coarse
 
@@ -271,8 +277,8 @@ def test_two_layers_on_one_level_share_one_map(rng):
     x = sparse_input([random_cells(rng, 50)], 2)
     y = Conv(2, 2, 3).double()(x)
     assert y.level is x.level
-    assert x.level.neighbours(3) is y.level.neighbours(3)
-    assert x.level.neighbours(3) is not x.level.neighbours(5)
+    assert x.level.neighbors(3) is y.level.neighbors(3)
+    assert x.level.neighbors(3) is not x.level.neighbors(5)
     down = Conv(2, 2, 2, stride=2).double()
     coarse = down(x)
     assert coarse.level is down(y).level
@@ -283,16 +289,16 @@ def test_per_cloud_mean_and_scaling_equal_a_loop(rng):
     x = sparse_input(batch_of(rng), 3)
     parts = x.features.split(x.level.offsets.diff().tolist())
     torch.testing.assert_close(
-        torch_backend.cloud_mean(x), torch.stack([part.mean(dim=0) for part in parts])
+        torch_layers.cloud_mean(x), torch.stack([part.mean(dim=0) for part in parts])
     )
     gates = torch.randn(len(parts), 3, dtype=torch.float64)
     torch.testing.assert_close(
-        torch_backend.scale_clouds(x, gates).features,
+        torch_layers.scale_clouds(x, gates).features,
         torch.cat([part * gate for part, gate in zip(parts, gates, strict=True)]),
     )
 
 
-def test_largest_batch_keeps_its_clouds_apart():
+def test_largest_batch_keeps_its_clouds_separate():
     clouds = [np.array([[keys.LIMIT - 1] * 3, [-keys.LIMIT] * 3], np.int32)] * keys.MAX_CLOUDS
     level = Level.of(collate(clouds))
     assert torch.equal(level.offsets, 2 * torch.arange(keys.MAX_CLOUDS + 1))
@@ -302,7 +308,7 @@ def test_largest_batch_keeps_its_clouds_apart():
 
 @pytest.mark.parametrize('axis', [0, 1, 2])
 @pytest.mark.parametrize('value', [keys.LIMIT, -keys.LIMIT - 1, 2**31 - 1])
-def test_voxel_outside_the_grid_is_refused_with_its_value(axis, value):
+def test_voxel_outside_the_grid_is_reported(axis, value):
     bad = np.zeros((2, 3), np.int32)
     bad[1, axis] = value
     with pytest.raises(CloudError, match=rf'cloud 1: .*{value}.*\[-32768, 32768\)'):
@@ -310,25 +316,28 @@ def test_voxel_outside_the_grid_is_refused_with_its_value(axis, value):
 
 
 @pytest.mark.parametrize('dtype', [np.int32, np.float32])
-def test_empty_cloud_is_refused_by_its_index(dtype):
+def test_empty_cloud_is_reported_with_its_index(dtype):
     with pytest.raises(CloudError, match='cloud 2: no voxels'):
         collate([np.zeros((1, 3), dtype), np.zeros((1, 3), dtype), np.zeros((0, 3), dtype)])
 
 
-@pytest.mark.parametrize(('clouds', 'message'), [
-    ([], 'got 0'),
-    ([np.zeros((4, 2), np.int32)], r'cloud 0: expected shape \(N, 3\), got \(4, 2\)'),
-    ([np.zeros(3, np.int32)], r'cloud 0: expected shape'),
-    ([np.full((1, 3), np.nan)], 'cloud 0: expected finite points'),
-    ([np.zeros((1, 3)), np.zeros((1, 3), np.int32)], 'either integer voxels or float points'),
-])
+@pytest.mark.parametrize(
+    ('clouds', 'message'),
+    [
+        ([], 'got 0'),
+        ([np.zeros((4, 2), np.int32)], r'cloud 0: expected shape \(N, 3\), got \(4, 2\)'),
+        ([np.zeros(3, np.int32)], r'cloud 0: expected shape'),
+        ([np.full((1, 3), np.nan)], 'cloud 0: expected finite points'),
+        ([np.zeros((1, 3)), np.zeros((1, 3), np.int32)], 'either integer voxels or float points'),
+    ],
+)
 def test_bad_batch_is_refused(clouds, message):
     with pytest.raises(CloudError, match=message):
         collate(clouds)
 
 
 @pytest.mark.parametrize(('size', 'stride'), [(2, 1), (3, 2), (4, 2), (4, 1)])
-def test_unsupported_kernel_is_refused_with_its_values(size, stride):
+def test_unsupported_kernel_is_reported(size, stride):
     with pytest.raises(ValueError, match=f'kernel {size} with stride {stride}'):
         Conv(1, 1, size, stride)
 
@@ -338,16 +347,16 @@ def test_transposed_convolution_of_the_finest_level_is_refused(rng):
         ConvTranspose(2, 2).double()(sparse_input([random_cells(rng, 5)], 2))
 
 
-def test_unknown_backend_is_refused_by_name():
+def test_unknown_backend_is_refused():
     with pytest.raises(BackendError, match='spconv'):
         load_backend('spconv')
-    assert load_backend('auto') is load_backend('torch') is torch_backend
+    assert load_backend('auto') is load_backend('torch') is torch_layers
 
 
 @pytest.mark.parametrize('size', [3, 5])
 def test_occupancy_layer_is_the_convolution_of_ones(rng, size):
     batch = collate([random_cells(rng, 200), random_cells(rng, 50)])
-    x = torch_backend.tensor(batch, torch.float64)
+    x = torch_layers.tensor(batch, torch.float64)
     plain = SparseTensor(x.features, x.level)
     layer = Conv(1, 3, size).double()
     torch.testing.assert_close(layer(x).features, layer(plain).features)

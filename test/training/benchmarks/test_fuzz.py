@@ -1,4 +1,4 @@
-"""Damaged input is refused in words; and the fuzzer sees what it is there to see."""
+"""Damaged input is rejected with an error, and the fuzzer detects what it should."""
 
 from contextlib import suppress
 import os
@@ -12,33 +12,39 @@ import pytest
 
 from benchmark import main
 from lpr_ros.core.config import parse_assignments
-from lpr_ros.core.errors import LONGEST_MESSAGE, CloudError, ConfigError, DatasetError, shown
+from lpr_ros.core.errors import (
+    MAX_MESSAGE_CHARS,
+    CloudError,
+    ConfigError,
+    DatasetError,
+    short_repr,
+)
+from lpr_ros.core.io.pointcloud2 import FIELD_TYPES, read_cloud
 from lpr_ros.core.pipeline import PipelineConfig
-from lpr_ros.core.pointcloud2 import FIELD_TYPES, read_cloud
-from lpr_training.benchmarks import fuzz, fuzz_process
-from lpr_training.benchmarks.fuzz_list import TARGETS
-from lpr_training.benchmarks.fuzz_process import ACCEPTED, REFUSED, outcomes
-from lpr_training.benchmarks.fuzz_targets import Target, random_of
+from lpr_training.benchmarks.fuzz import process, run
+from lpr_training.benchmarks.fuzz.process import ACCEPTED, REJECTED, outcomes
+from lpr_training.benchmarks.fuzz.registry import TARGETS
+from lpr_training.benchmarks.fuzz.target import Target, random_of
 
 
-def test_damaged_inputs_of_every_format_are_accepted_or_refused_in_words():
-    result = fuzz.run(2300, seed=11)
+def test_damaged_inputs_of_every_format_are_accepted_or_rejected_with_an_error():
+    result = run.run(2300, seed=11)
     found = [row['listed'] for row in result['targets'] if row['findings']]
     assert not found
     assert result['inputs'] >= 2300
     for row in result['targets']:
-        assert row['refused'] > 0, f'{row["target"]}: no input was damaged'
+        assert row['refused'] > 0, f'{row["target"]}: no input was rejected'
 
 
-def test_the_command_writes_what_was_tried(tmp_path, capsys):
-    arguments = ['fuzz', '--inputs', '30', '--targets', 'tum', 'g2o']
+def test_fuzz_command_prints_a_table_and_names_unknown_targets(tmp_path, capsys):
+    arguments = ['fuzz', '--inputs', '30', '--targets', 'tum', 'kitti poses']
     assert main([*arguments, '--json', str(tmp_path / 'out.json')]) == 0
     assert '| **all** | 30 |' in capsys.readouterr().out
     assert main(['fuzz', '--targets', 'tmu']) == 1
-    assert "no target 'tmu'" in capsys.readouterr().err
+    assert "--targets 'tmu': unknown" in capsys.readouterr().err
 
 
-def test_an_input_follows_from_its_seed_and_index(tmp_path):
+def test_seed_and_index_determine_an_input(tmp_path):
     target = TARGETS['tum'](tmp_path)
     made = [target.make(random_of('tum', 5, i)).data for i in range(20)]
     assert made == [target.make(random_of('tum', 5, i)).data for i in range(20)]
@@ -46,8 +52,17 @@ def test_an_input_follows_from_its_seed_and_index(tmp_path):
     assert made[0] != target.make(random_of('tum', 6, 0)).data
 
 
+def test_every_reader_rejects_special_files_without_blocking(monkeypatch):
+    """A FIFO would block for ever, /dev/zero would be read without end."""
+    monkeypatch.setattr(process, 'HANG_S', 10.0)
+    found = list(outcomes('special files', 0, 0, 250))
+    assert {
+        (outcome.kind, outcome.detail) for outcome in found if outcome.kind != REJECTED
+    } == set()
+
+
 def fill(size: int) -> None:
-    """Touch memory and refuse afterwards."""
+    """Touch memory, then raise."""
     np.ones(size, dtype=np.uint8)
     raise DatasetError('file.bin: expected less')
 
@@ -57,33 +72,33 @@ def spin() -> None:
         pass
 
 
-def refuse(message: str) -> None:
+def reject(message: str) -> None:
     raise DatasetError(message)
 
 
 @pytest.mark.parametrize(('action', 'kind', 'detail'), [
     (lambda: None, ACCEPTED, ''),
-    (lambda: refuse('file.bin: expected an end'), REFUSED, 'DatasetError'),
-    (lambda: refuse('file.bin: '), 'no reason', ''),
-    (lambda: refuse('expected an end'), 'no reason', ''),
+    (lambda: reject('file.bin: expected an end'), REJECTED, 'DatasetError'),
+    (lambda: reject('file.bin: '), 'no reason', ''),
+    (lambda: reject('expected an end'), 'no reason', ''),
     (lambda: {}['here'], 'KeyError', "'here'"),
     (lambda: np.empty(2**62, dtype=np.uint8), 'MemoryError', 'allocate'),
-    (lambda: fill(300 << 20), 'memory', 'bytes more'),
+    (lambda: fill(300 << 20), 'memory', 'grew by'),
     (os.abort, 'crash', 'SIGABRT'),
     (lambda: os._exit(3), 'crash', 'exit code 3'),
-    (spin, 'hang', 'no answer'),
-    (lambda: time.sleep(60), 'hang', 'no answer'),
+    (spin, 'hang', 'no result'),
+    (lambda: time.sleep(60), 'hang', 'no result'),
 ])  # fmt: skip
-def test_the_fuzzer_tells_findings_from_refusals_and_goes_on(monkeypatch, action, kind, detail):
+def test_outcomes_tell_findings_from_rejections_and_continue(monkeypatch, action, kind, detail):
     def make(folder):
-        return Target('it', lambda random: None, lambda data: action(), 'file.bin')
+        return Target('target', lambda random: None, lambda data: action(), 'file.bin')
 
-    monkeypatch.setitem(fuzz_process.TARGETS, 'it', make)
+    monkeypatch.setitem(process.TARGETS, 'target', make)
     if kind == 'hang':
-        # One of the two alone has to catch it: spinning burns a core, sleeping does not.
-        monkeypatch.setattr(fuzz_process, 'HANG_CPU_S', 0.2)
-        monkeypatch.setattr(fuzz_process, 'HANG_S', 60.0 if action is spin else 1.0)
-    found = list(outcomes('it', 0, 0, 2))
+        # Each limit must work alone: spinning uses CPU time, sleeping does not.
+        monkeypatch.setattr(process, 'HANG_CPU_S', 0.2)
+        monkeypatch.setattr(process, 'HANG_S', 60.0 if action is spin else 1.0)
+    found = list(outcomes('target', 0, 0, 2))
     assert [outcome.index for outcome in found] == [0, 1]
     assert found[0].kind == kind
     assert detail in found[0].detail
@@ -108,7 +123,7 @@ fields = st.builds(
     data=st.binary(max_size=400),
     big=st.booleans(),
 )
-def test_any_pointcloud2_is_finite_points_or_a_cloud_error(layout, described, data, big):
+def test_any_pointcloud2_yields_finite_points_or_a_cloud_error(layout, described, data, big):
     stamp = SimpleNamespace(sec=0, nanosec=0)
     message = SimpleNamespace(
         header=SimpleNamespace(stamp=stamp, frame_id=''), fields=described, data=data,
@@ -130,7 +145,7 @@ sections = st.sampled_from(['candidates', 'keyframes', 'database', 'support', 'n
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(sections, plain, max_size=3) | plain)
-def test_any_plain_value_is_a_configuration_or_a_config_error(data):
+def test_any_plain_value_yields_a_configuration_or_a_config_error(data):
     with suppress(ConfigError):
         made = PipelineConfig.from_dict(data)
         assert PipelineConfig.from_dict(made.to_dict()) == made
@@ -148,23 +163,23 @@ def test_any_plain_value_is_a_configuration_or_a_config_error(data):
     '? *k\n: 1',
     'candidates: &a [*a]',
 ], ids=['nested', 'date', 'digits', 'hex', 'object', 'bomb', 'anchor', 'itself'])  # fmt: skip
-def test_hostile_yaml_is_refused_briefly_and_at_once(tmp_path, text):
+def test_hostile_yaml_is_rejected_quickly_with_a_short_message(tmp_path, text):
     path = tmp_path / 'node.yaml'
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r'node.yaml: .') as refused:
+    with pytest.raises(ConfigError, match=r'node.yaml: .') as rejected:
         PipelineConfig.from_yaml(path)
-    assert len(str(refused.value)) < LONGEST_MESSAGE
+    assert len(str(rejected.value)) < MAX_MESSAGE_CHARS
     if '\n' not in text:
         with pytest.raises(ConfigError):
             parse_assignments(['candidates=' + text, 'no assignment'])
 
 
-def test_messages_are_cut_in_the_middle_and_values_are_shown_in_short():
+def test_long_messages_and_values_are_abbreviated():
     message = str(DatasetError('begin ' + 'x' * 10**6 + ' end'))
-    assert len(message) < LONGEST_MESSAGE
+    assert len(message) < MAX_MESSAGE_CHARS
     assert message.startswith('begin x')
     assert message.endswith('x end')
     assert str(DatasetError('short')) == 'short'
-    assert shown((1, 2.5, 'a')) == "(1, 2.5, 'a')"
-    assert len(shown(list(range(10**6)))) < 100
-    assert 'digits' in shown(10**5000)
+    assert short_repr((1, 2.5, 'a')) == "(1, 2.5, 'a')"
+    assert len(short_repr(list(range(10**6)))) < 100
+    assert 'digits' in short_repr(10**5000)

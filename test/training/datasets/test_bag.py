@@ -1,16 +1,27 @@
+"""Bags as datasets: poses, keyframes, submaps, bad messages, worker processes."""
+
 from dataclasses import replace
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from recordings import START_NS, assert_same_places, make_pose, make_scans
-from test_bags import MESSAGES, bad_rows, static_transforms, write_messages
+from toy_recordings import (
+    MESSAGES,
+    START_NS,
+    assert_same_places,
+    bad_rows,
+    make_pose,
+    make_scans,
+    static_transforms,
+    write_messages,
+)
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.geometry import Trajectory, pose_from_euler
-from lpr_ros.core.keyframes import KeyframeConfig, Keyframer
-from lpr_ros.core.poses import write_kitti_poses, write_tum
-from lpr_ros.core.records import Scan
+from lpr_ros.core.geometry.se3 import pose_from_euler
+from lpr_ros.core.geometry.trajectory import Trajectory
+from lpr_ros.core.io.pose_files import write_kitti_poses, write_tum
+from lpr_ros.core.retrieval.keyframing import KeyframeConfig, Keyframer
+from lpr_ros.core.types import Scan
 from lpr_training.datasets import make_dataset
 from lpr_training.datasets.bag import BagDataset
 from lpr_training.datasets.bag_writer import write_bag
@@ -24,7 +35,7 @@ def bag(tmp_path):
     return tmp_path / 'drive'
 
 
-def test_every_scan_with_its_true_pose(bag):
+def test_every_scan_has_its_true_pose(bag):
     dataset = make_dataset('bag', bag, keyframes=EVERY)
     assert_same_places(dataset, make_scans(12), atol=1e-9)
     assert dataset.runs == ('drive',) * 12
@@ -39,7 +50,7 @@ def test_places_are_read_in_any_order(bag):
         np.testing.assert_array_equal(dataset[i].points, expected[i].points)
 
 
-def test_submaps_are_those_the_node_would_make(bag):
+def test_submaps_equal_those_of_the_node(bag):
     config = KeyframeConfig(distance_m=2.0, submap_m=4.0, submap_voxel_m=0.5)
     dataset = BagDataset(bag, keyframes=config)
     keyframer = Keyframer(config)
@@ -52,14 +63,14 @@ def test_submaps_are_those_the_node_would_make(bag):
     for place, keyframe in zip(dataset, streamed, strict=True):
         assert place.stamp_ns == keyframe.stamp_ns
         assert len(place.points) == pytest.approx(len(keyframe.points), rel=0.01)
-        # poses went through quaternions: points on the edge of a voxel may fall on its other side
+        # Poses are stored as quaternions; rounding can move points at voxel borders.
         same = {tuple(p) for p in place.points.round(3)} & {
             tuple(p) for p in keyframe.points.round(3)
         }
         assert len(same) > 0.97 * len(keyframe.points)
 
 
-def test_poses_from_a_tum_file(bag, tmp_path):
+def test_poses_from_a_file_replace_the_odometry(bag, tmp_path):
     stamps = np.array([START_NS + i * 100_000_000 for i in range(12)])
     poses = np.stack([pose_from_euler([3.0 * i, 0, 0], [0, 0, 0]) for i in range(12)])
     write_tum(tmp_path / 'poses.txt', Trajectory(stamps, poses))
@@ -71,12 +82,12 @@ def test_poses_from_a_tum_file(bag, tmp_path):
     assert len(dataset) == 6
 
 
-def test_a_pose_file_shorter_than_the_clouds(bag, tmp_path):
+def test_a_pose_file_that_does_not_cover_the_clouds_is_rejected(bag, tmp_path):
     write_kitti_poses(tmp_path / 'kitti.txt', [np.eye(4)] * 5)
     with pytest.raises(DatasetError, match=r'kitti.txt: expected one pose for each of the 12'):
         BagDataset(bag, poses=tmp_path / 'kitti.txt')
     write_tum(tmp_path / 'tum.txt', Trajectory(np.array([1, 2]), np.stack([np.eye(4)] * 2)))
-    with pytest.raises(DatasetError, match=r'within the time of .*tum.txt and .*, got 12 scans'):
+    with pytest.raises(DatasetError, match=r'none of 12 scans has a pose.* range of .*tum.txt'):
         BagDataset(bag, poses=tmp_path / 'tum.txt')
 
 
@@ -92,7 +103,7 @@ def test_scans_outside_the_odometry_are_counted(tmp_path):
     np.testing.assert_allclose(dataset.T_world_sensor[0], make_pose(1), atol=1e-9)
 
 
-def test_scans_before_the_truth_are_left_out(tmp_path):
+def test_scans_without_ground_truth_are_skipped(tmp_path):
     rows = []
     for i, s in enumerate(make_scans(6)):
         rows.append(('/points', s.stamp_ns, MESSAGES.cloud(s)))
@@ -105,7 +116,7 @@ def test_scans_before_the_truth_are_left_out(tmp_path):
     assert dataset.without_pose == 2
 
 
-def test_no_pose_is_made_up_across_a_gap_in_the_odometry(tmp_path):
+def test_poses_are_not_interpolated_across_odometry_gaps(tmp_path):
     stamps = [START_NS + s * 1_000_000_000 for s in range(6)]
     scan = next(make_scans(1))
     half_s = 500_000_000
@@ -116,30 +127,31 @@ def test_no_pose_is_made_up_across_a_gap_in_the_odometry(tmp_path):
         if i not in (2, 3)
     ]
     dataset = BagDataset(write_messages(tmp_path / 'drive', rows), keyframes=EVERY)
-    # scans at 0.5 ... 5.5 s; the odometry is silent from 1 to 4 s and ends at 5 s
+    # Scans are at 0.5 to 5.5 s; the odometry has a gap from 1 to 4 s and ends at 5 s.
     assert dataset.stamps_ns.tolist() == [stamps[0] + half_s, stamps[4] + half_s]
     assert dataset.without_pose == 4
 
 
-def test_odometry_of_the_body_and_truth_of_the_sensor(tmp_path):
+def test_odometry_of_the_base_and_truth_of_the_sensor(tmp_path):
     T_base_lidar = pose_from_euler([1.0, 0.0, 2.0], [0.0, 0.0, 0.5])
     rows = [('/tf_static', START_NS, static_transforms(('base', 'lidar', T_base_lidar)))]
     for s in make_scans(3):
         odometry = MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor)
         odometry.child_frame_id = 'base'
         truth = MESSAGES.odometry(s.stamp_ns, 'world', s.T_world_sensor)
-        rows += [('/points', s.stamp_ns, MESSAGES.cloud(s)), ('/odom', s.stamp_ns, odometry),
-                 ('/ground_truth', s.stamp_ns, truth)]  # fmt: skip
+        rows += [
+            ('/points', s.stamp_ns, MESSAGES.cloud(s)),
+            ('/odom', s.stamp_ns, odometry),
+            ('/ground_truth', s.stamp_ns, truth),
+        ]
     dataset = BagDataset(write_messages(tmp_path / 'both', rows), keyframes=EVERY)
     assert_same_places(dataset, make_scans(3))
     rows = [row for row in rows if row[0] != '/ground_truth']
     dataset = BagDataset(write_messages(tmp_path / 'odometry', rows), keyframes=EVERY)
-    np.testing.assert_allclose(
-        dataset.T_world_sensor[2], make_pose(2) @ T_base_lidar, atol=1e-9
-    )
+    np.testing.assert_allclose(dataset.T_world_sensor[2], make_pose(2) @ T_base_lidar, atol=1e-9)
 
 
-def test_a_recording_played_twice_gives_each_place_once(tmp_path):
+def test_repeated_stamps_give_each_place_once(tmp_path):
     rows = []
     for loop in range(2):
         for s in make_scans(4):
@@ -150,7 +162,7 @@ def test_a_recording_played_twice_gives_each_place_once(tmp_path):
     assert len(dataset) == len(set(dataset.names)) == 4
 
 
-def test_a_bad_scan_names_itself_or_is_left_out_of_its_submap(tmp_path):
+def test_a_bad_scan_is_reported_or_skipped_in_its_submap(tmp_path):
     rows = bad_rows() + [
         ('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))
         for s in make_scans(5)

@@ -1,3 +1,5 @@
+"""convert.py: keyframes and submaps, interruption, kill, bad messages and options."""
+
 import os
 from pathlib import Path
 import signal
@@ -7,19 +9,25 @@ import time
 
 import numpy as np
 import pytest
-from recordings import SHARED_DATA, assert_same_places, make_scans
-from test_bags import MESSAGES, bad_rows, write_messages
+from toy_recordings import (
+    MESSAGES,
+    SHARED_DATA,
+    assert_same_places,
+    bad_rows,
+    make_scans,
+    write_messages,
+)
 
 from convert import main
 from lpr_ros.core.errors import DatasetError
-from lpr_training.conversion import convert
 from lpr_training.datasets import make_dataset
 from lpr_training.datasets.bag import BagDataset
 from lpr_training.datasets.bag_writer import write_bag
+from lpr_training.datasets.base import RecordedScan
+from lpr_training.datasets.convert import convert
 from lpr_training.datasets.places import PlacesDataset, cloud_path, write_places
-from lpr_training.datasets.records import RecordedScan
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -32,14 +40,14 @@ def files(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob('*') if p.is_file()}
 
 
-def test_a_recording_becomes_a_dataset(bag, tmp_path, capsys):
+def test_convert_writes_every_keyframe(bag, tmp_path, capsys):
     out = tmp_path / 'dataset'
     assert main([str(bag), '--out', str(out), '--distance', '0.01']) == 0
     assert 'drive: 12 places' in capsys.readouterr().out
     assert_same_places(make_dataset('places', out), make_scans(12), atol=1e-9)
 
 
-def test_keyframes_and_submaps(bag, tmp_path):
+def test_convert_writes_submaps(bag, tmp_path):
     assert main([str(bag), '--out', str(tmp_path / 'a'), '--distance', '3']) == 0
     options = ['--distance', '3', '--submap', '8', '--voxel', '0.2']
     assert main([str(bag), '--out', str(tmp_path / 'b'), *options]) == 0
@@ -48,7 +56,7 @@ def test_keyframes_and_submaps(bag, tmp_path):
     assert len(submaps[-1].points) > 2 * len(scans[-1].points)
 
 
-def test_several_recordings_are_several_runs(tmp_path):
+def test_convert_writes_one_run_per_bag(tmp_path):
     for name in ('monday', 'tuesday'):
         write_bag(tmp_path / name, make_scans(4))
     bags = [str(tmp_path / name) for name in ('monday', 'tuesday')]
@@ -57,7 +65,7 @@ def test_several_recordings_are_several_runs(tmp_path):
     assert main([bags[0], bags[0], '--out', str(tmp_path / 'out')]) == 1
 
 
-def test_an_interrupted_conversion_goes_on_and_ends_the_same(bag, tmp_path, capsys):
+def test_an_interrupted_conversion_resumes_with_the_same_result(bag, tmp_path, capsys):
     settings = {'bag': 'drive'}
 
     def stop_after(count):
@@ -69,23 +77,30 @@ def test_an_interrupted_conversion_goes_on_and_ends_the_same(bag, tmp_path, caps
 
         return progress
 
-    whole, broken = tmp_path / 'whole', tmp_path / 'broken'
+    complete, resumed = tmp_path / 'complete', tmp_path / 'resumed'
     dataset = BagDataset(bag)
-    convert(dataset, whole, 'drive', settings)
+    convert(dataset, complete, 'drive', settings)
     with pytest.raises(KeyboardInterrupt):
-        convert(dataset, broken, 'drive', settings, progress=stop_after(2))
-    assert not (broken / 'drive/places.csv').exists()
-    assert len(list((broken / 'drive/clouds').iterdir())) == 2
-    done = convert(dataset, broken, 'drive', settings)
+        convert(dataset, resumed, 'drive', settings, progress=stop_after(2))
+    assert not (resumed / 'drive/places.csv').exists()
+    assert len(list((resumed / 'drive/clouds').iterdir())) == 2
+    done = convert(dataset, resumed, 'drive', settings)
     assert done.written == done.places - 2
-    assert files(broken) == files(whole)
+    assert files(resumed) == files(complete)
 
 
-def test_a_killed_conversion_leaves_no_half_written_file(tmp_path):
+def test_a_killed_conversion_leaves_no_partial_clouds(tmp_path):
     write_bag(tmp_path / 'drive', make_scans(50, points=20_000))
     out = tmp_path / 'out'
-    command = [sys.executable, str(ROOT / 'training/convert.py'), str(tmp_path / 'drive'),
-               '--out', str(out), '--distance', '0.01']  # fmt: skip
+    command = [
+        sys.executable,
+        str(ROOT / 'training/convert.py'),
+        str(tmp_path / 'drive'),
+        '--out',
+        str(out),
+        '--distance',
+        '0.01',
+    ]
     environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
     process = subprocess.Popen(
         command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
@@ -103,7 +118,7 @@ def test_a_killed_conversion_leaves_no_half_written_file(tmp_path):
     assert not list(out.rglob('*.partial'))
 
 
-def test_a_finished_conversion_is_left_alone(bag, tmp_path, capsys):
+def test_a_finished_conversion_is_not_repeated(bag, tmp_path, capsys):
     arguments = [str(bag), '--out', str(tmp_path / 'out')]
     assert main(arguments) == 0
     before = files(tmp_path / 'out')
@@ -111,15 +126,17 @@ def test_a_finished_conversion_is_left_alone(bag, tmp_path, capsys):
     assert 'already converted' in capsys.readouterr().out
     assert files(tmp_path / 'out') == before
     assert main([*arguments, '--distance', '5']) == 1
-    assert 'begun with other settings (keyframes' in capsys.readouterr().err
+    assert 'converted with other settings (keyframes' in capsys.readouterr().err
 
 
 def test_ambiguous_topics_are_listed(tmp_path, capsys):
     scans = list(make_scans(3))
     rows = [('/front', s.stamp_ns, MESSAGES.cloud(s)) for s in scans]
     rows += [('/rear', s.stamp_ns, MESSAGES.cloud(s)) for s in scans]
-    rows += [('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))
-             for s in scans]  # fmt: skip
+    rows += [
+        ('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))
+        for s in scans
+    ]
     path = write_messages(tmp_path / 'drive', rows)
     arguments = [str(path), '--out', str(tmp_path / 'out'), '--distance', '0.01']
     assert main(arguments) == 1
@@ -130,7 +147,7 @@ def test_ambiguous_topics_are_listed(tmp_path, capsys):
     assert len(PlacesDataset(tmp_path / 'out')) == 3
 
 
-def test_extrinsic_moves_the_poses(bag, tmp_path):
+def test_extrinsic_transforms_the_poses(bag, tmp_path):
     extrinsic = ['--extrinsic', '0', '0', '2', '0', '0', '0', '1']
     arguments = [str(bag), '--distance', '0.01', *extrinsic]
     assert main([*arguments, '--out', str(tmp_path / 'out')]) == 0
@@ -143,20 +160,20 @@ def test_extrinsic_moves_the_poses(bag, tmp_path):
     ('options', 'expected'),
     [
         (['--extrinsic', '0', '0', '0', '0', '0', '0', '0'], 'expected a unit quaternion'),
-        (['--distance', '0'], 'no keyframe would be made'),
+        (['--distance', '0'], 'distance_m, angle_deg or interval_s above 0'),
         (['--distance', '-1'], 'not within [0.0, inf]'),
         (['--odometry', '/points'], 'expected /points to be one of the odometry topics'),
         (['--truth', '/points'], 'expected /points to be a pose topic'),
         (['--poses', 'absent.txt'], 'absent.txt: expected a TUM or KITTI pose file'),
     ],
 )
-def test_bad_options_are_refused_in_words(bag, tmp_path, capsys, options, expected):
+def test_invalid_options_are_rejected(bag, tmp_path, capsys, options, expected):
     assert main([str(bag), '--out', str(tmp_path / 'out'), *options]) == 1
     assert expected in capsys.readouterr().err
     assert not (tmp_path / 'out').exists()
 
 
-def test_bad_messages_stop_it_or_are_listed(tmp_path, capsys):
+def test_bad_messages_are_errors_or_skipped(tmp_path, capsys):
     rows = bad_rows() + [
         ('/odom', s.stamp_ns, MESSAGES.odometry(s.stamp_ns, 'odom', s.T_odom_sensor))
         for s in make_scans(5)
@@ -167,22 +184,22 @@ def test_bad_messages_stop_it_or_are_listed(tmp_path, capsys):
     assert 'message 1 of /points: expected fields x, y and z' in capsys.readouterr().err
     assert main([*arguments, '--skip-bad']) == 0
     output = capsys.readouterr().out
-    assert 'left out 2 that could not be read' in output
+    assert 'skipped 2 unreadable messages' in output
     assert 'message 1 of /points' in output
     assert 'message 3 of /points' in output
     assert len(PlacesDataset(tmp_path / 'out')) == 3
 
 
-def test_a_bag_without_clouds_or_no_bag_at_all(tmp_path, capsys):
+def test_a_bag_without_clouds_or_a_missing_bag_is_rejected(tmp_path, capsys):
     rows = [('/odom', 1, MESSAGES.odometry(0, 'odom', np.eye(4)))]
     path = write_messages(tmp_path / 'drive', rows)
     assert main([str(path), '--out', str(tmp_path / 'out')]) == 1
-    assert 'no PointCloud2 topic; the recording has /odom' in capsys.readouterr().err
+    assert 'no PointCloud2 topic; the bag has /odom' in capsys.readouterr().err
     assert main([str(tmp_path / 'nothing'), '--out', str(tmp_path / 'out')]) == 1
     assert 'nothing: expected a rosbag2 folder' in capsys.readouterr().err
 
 
-def test_places_round_trip_and_bad_clouds(tmp_path):
+def test_places_round_trip_and_damaged_clouds(tmp_path):
     write_places(tmp_path, 'run', make_scans(3))
     dataset = PlacesDataset(tmp_path)
     assert_same_places(dataset, make_scans(3), atol=1e-12)
@@ -198,10 +215,10 @@ def test_places_round_trip_and_bad_clouds(tmp_path):
         PlacesDataset(tmp_path / 'empty')
 
 
-def test_a_real_recording(tmp_path):
-    """Packed real scans written as a bag and converted: the poses come through to the end."""
+def test_converted_submaps_of_a_real_drive_are_consistent(tmp_path):
+    """Real scans written as a bag and converted; submaps contain the walls of their scans."""
     if not SHARED_DATA.exists():
-        pytest.skip(f'real data absent: {SHARED_DATA}')
+        pytest.skip(f'{SHARED_DATA} not found')
     real = make_dataset('scans', SHARED_DATA, runs=['nuscenes_0001'])
 
     def recorded():
@@ -218,10 +235,10 @@ def test_a_real_recording(tmp_path):
     steps = np.linalg.norm(np.diff(dataset.positions, axis=0), axis=1)
     assert (steps >= 2.0).all()
     assert (steps < 3.5).all()
-    # static walls agree between a scan and the submap around it
-    later = dataset[-1]
-    index = list(real.stamps_ns).index(later.stamp_ns)
+    # Static walls of a scan are part of its submap.
+    submap = dataset[-1]
+    index = list(real.stamps_ns).index(submap.stamp_ns)
     own = {tuple(c) for c in np.floor(real[index].points / 0.3).astype(int)}
-    merged = {tuple(c) for c in np.floor(later.points / 0.3).astype(int)}
+    merged = {tuple(c) for c in np.floor(submap.points / 0.3).astype(int)}
     assert len(own & merged) > 0.9 * len(own)
     assert len(merged) > 1.5 * len(own)

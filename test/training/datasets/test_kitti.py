@@ -1,13 +1,15 @@
+"""KITTI odometry, bird's-eye counts and packed scans."""
+
 import numpy as np
 import pytest
-from recordings import SHARED_DATA, assert_same_places, make_scans
+from toy_recordings import SHARED_DATA, assert_same_places, make_scans
 
 from lpr_ros.core.errors import DatasetError
 from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import Subset
 from lpr_training.datasets.kitti import KittiDataset, write_kitti
 from lpr_training.datasets.kitti_bev import KittiBevDataset, lift
-from lpr_training.datasets.scans import ScansDataset
+from lpr_training.datasets.packed_scans import ScansDataset
 
 
 @pytest.fixture
@@ -23,14 +25,14 @@ def test_written_sequence_reads_back(root):
     assert dataset.names[1] == '000001'
 
 
-def test_scans_hold_intensity_as_the_fourth_float(root):
+def test_scans_have_intensity_as_fourth_column(root):
     raw = np.fromfile(root / 'sequences/00/velodyne/000000.bin', np.float32).reshape(-1, 4)
     np.testing.assert_array_equal(raw[:, 3], next(make_scans(1)).intensity)
 
 
-def test_a_real_scan_and_the_axes_of_a_real_pose_file(tmp_path):
+def test_real_scans_and_poses_have_lidar_axes(tmp_path):
     if not SHARED_DATA.exists():
-        pytest.skip(f'real data absent: {SHARED_DATA}')
+        pytest.skip(f'{SHARED_DATA} not found')
     velodyne = tmp_path / 'sequences/00/velodyne'
     velodyne.mkdir(parents=True)
     for i in range(3):
@@ -42,42 +44,47 @@ def test_a_real_scan_and_the_axes_of_a_real_pose_file(tmp_path):
     dataset = KittiDataset(tmp_path)
     assert dataset[0].points.shape == (123397, 3)
     x, _, z = dataset.positions[2]
-    assert x > 50.0  # forward of the camera is its z, of the LiDAR its x
+    assert x > 50.0  # forward is z of the camera and x of the LiDAR
     assert abs(z) < 5.0
     assert dataset.stamps_ns[2] == 200_000_000  # without times.txt: 10 Hz
 
 
-@pytest.mark.parametrize('numbers', [
-    '2 0 0 0 0 1 0 0 0 0 1 0', '1e300 0 0 0 0 1 0 0 0 0 1 0', '1 0 0 inf 0 1 0 0 0 0 1 0',
-    'nan 0 0 0 0 1 0 0 0 0 1 0',
-])  # fmt: skip
-def test_calibration_that_is_no_pose_is_refused(root, numbers):
+@pytest.mark.parametrize(
+    'numbers',
+    [
+        '2 0 0 0 0 1 0 0 0 0 1 0',
+        '1e300 0 0 0 0 1 0 0 0 0 1 0',
+        '1 0 0 inf 0 1 0 0 0 0 1 0',
+        'nan 0 0 0 0 1 0 0 0 0 1 0',
+    ],
+)
+def test_invalid_calibration_is_rejected(root, numbers):
     (root / 'sequences/00/calib.txt').write_text(f'Tr: {numbers}\n')
     with pytest.raises(DatasetError, match='line 1: expected a rotation'):
         KittiDataset(root)
 
 
-def test_calibration_places_the_lidar(root):
-    """Turning about the camera moves a LiDAR that sits ahead of it."""
+def test_calibration_transforms_the_poses(root):
+    """A rotation about the camera moves a LiDAR mounted ahead of it."""
     calib = root / 'sequences/00/calib.txt'
     calib.write_text('P0: 1 0 0 0 0 1 0 0 0 0 1 0\nTr: 0 -1 0 0 0 0 -1 0 1 0 0 -0.27\n')
     cos, sin = np.cos(0.5), np.sin(0.5)
-    turn = f'{cos} 0 {sin} 0 0 1 0 0 {-sin} 0 {cos} 0'  # about the camera's y, down
-    (root / 'poses/00.txt').write_text('\n'.join(['1 0 0 0 0 1 0 0 0 0 1 0'] * 3 + [turn]))
+    rotation = f'{cos} 0 {sin} 0 0 1 0 0 {-sin} 0 {cos} 0'  # about y of the camera
+    (root / 'poses/00.txt').write_text('\n'.join(['1 0 0 0 0 1 0 0 0 0 1 0'] * 3 + [rotation]))
     T = KittiDataset(root).T_world_sensor[3]
     camera_in_lidar = np.array([0.27, 0.0, 0.0, 1.0])
     np.testing.assert_allclose(T @ camera_in_lidar, camera_in_lidar, atol=1e-12)
     assert not np.allclose(T[:3, 3], 0.0)
 
 
-def test_a_pose_file_shorter_than_the_clouds(root):
+def test_a_pose_file_with_too_few_poses_is_rejected(root):
     path = root / 'poses/00.txt'
     path.write_text('\n'.join(path.read_text().splitlines()[:2]))
     with pytest.raises(DatasetError, match=r'00.txt: expected one pose for each of the 4 clouds'):
         KittiDataset(root)
 
 
-def test_a_truncated_cloud_names_itself(root):
+def test_a_truncated_cloud_is_reported_with_its_file(root):
     path = root / 'sequences/00/velodyne/000002.bin'
     path.write_bytes(path.read_bytes()[:-5])
     dataset = KittiDataset(root)
@@ -85,7 +92,7 @@ def test_a_truncated_cloud_names_itself(root):
         dataset[2]
 
 
-def test_points_that_are_not_finite_are_left_out(root):
+def test_non_finite_points_are_removed(root):
     path = root / 'sequences/00/velodyne/000000.bin'
     raw = np.fromfile(path, np.float32).reshape(-1, 4)
     raw[3, 1] = np.nan
@@ -102,13 +109,13 @@ def test_points_that_are_not_finite_are_left_out(root):
         ('times.txt', '0 1 2 soon\n', "expected a time, got 'soon'"),
     ],
 )
-def test_bad_side_files(root, name, text, expected):
+def test_invalid_calibration_and_times_are_rejected(root, name, text, expected):
     (root / 'sequences/00' / name).write_text(text)
     with pytest.raises(DatasetError, match=expected):
         KittiDataset(root)
 
 
-def test_what_is_missing_is_said_in_words(tmp_path):
+def test_missing_files_are_reported(tmp_path):
     (tmp_path / 'sequences').mkdir()
     (tmp_path / 'sequences' / 'readme').touch()
     with pytest.raises(
@@ -119,7 +126,7 @@ def test_what_is_missing_is_said_in_words(tmp_path):
         make_dataset('kitty', tmp_path)
 
 
-def test_an_interrupted_writer_leaves_no_sequence(tmp_path):
+def test_an_interrupted_writer_leaves_no_files(tmp_path):
     def broken():
         yield from make_scans(2)
         raise KeyboardInterrupt
@@ -138,21 +145,21 @@ def test_a_subset_reads_the_same_places(root):
         dataset[4]
 
 
-def test_lifting_stacks_a_column_and_turns_the_image_forward():
+def test_lift_stacks_counts_and_points_forward():
     counts = np.zeros((151, 151), np.uint8)
     counts[0, 75], counts[75, 0] = 2, 1  # far ahead, and to the left
     expected = [[30.2, 0.2, 0.2], [30.2, 0.2, 0.6], [0.2, 30.2, 0.2]]
     np.testing.assert_allclose(lift(counts), np.float32(expected), rtol=1e-6)
 
 
-def test_lifting_keeps_every_count():
+def test_lift_keeps_every_count():
     counts = np.random.default_rng(0).integers(0, 11, size=(151, 151)).astype(np.uint8)
     points = lift(counts)
     assert len(points) == counts.sum()
     assert len(np.unique(points, axis=0)) == len(points)
 
 
-def test_packed_scans_round_to_centimetres_and_runs_follow_each_other(tmp_path):
+def test_packed_scans_are_in_centimeters_and_ordered_by_run(tmp_path):
     rng = np.random.default_rng(0)
     for run, sizes in (('a', (3, 5)), ('b', (4,))):
         np.savez(
@@ -171,7 +178,7 @@ def test_packed_scans_round_to_centimetres_and_runs_follow_each_other(tmp_path):
         ScansDataset(tmp_path, runs=['c'])
 
 
-def test_a_packed_file_of_another_kind_is_refused(tmp_path):
+def test_npz_files_of_another_format_are_rejected(tmp_path):
     np.savez(tmp_path / 'kitti_bev_00.npz', other=np.zeros(3))
     with pytest.raises(DatasetError, match=r"expected arrays \['counts'.*got \['other'\]"):
         KittiBevDataset(tmp_path)
@@ -180,22 +187,22 @@ def test_a_packed_file_of_another_kind_is_refused(tmp_path):
         KittiBevDataset(tmp_path)
 
 
-def test_the_real_packed_scans():
+def test_real_packed_scans():
     if not SHARED_DATA.exists():
-        pytest.skip(f'real data absent: {SHARED_DATA}')
+        pytest.skip(f'{SHARED_DATA} not found')
     dataset = ScansDataset(SHARED_DATA, runs=['nuscenes_0001'])
     assert len(dataset) == 194
     place = dataset[193]
     assert place.points.shape[1] == 3
     assert np.isfinite(place.points).all()
-    travelled = np.linalg.norm(np.diff(dataset.positions, axis=0), axis=1).sum()
-    assert 100.0 < travelled < 110.0
+    traveled = np.linalg.norm(np.diff(dataset.positions, axis=0), axis=1).sum()
+    assert 100.0 < traveled < 110.0
 
 
-def test_real_bird_eye_counts_move_down_as_the_car_moves_forward():
-    """The row convention: content ahead comes nearer."""
+def test_real_birds_eye_counts_are_consistent_with_the_poses():
+    """Rows point forward: content ahead comes nearer."""
     if not SHARED_DATA.exists():
-        pytest.skip(f'real data absent: {SHARED_DATA}')
+        pytest.skip(f'{SHARED_DATA} not found')
     dataset = KittiBevDataset(SHARED_DATA, sequences=['05'])
     assert len(dataset) == 2761
     first, later = dataset[100], dataset[103]

@@ -1,14 +1,16 @@
+"""Oxford and In-house: files, published splits, training tuples, evaluation sets."""
+
 import numpy as np
 import pytest
-from recordings import SHARED_DATA, assert_same_places, make_places
+from toy_recordings import SHARED_DATA, assert_same_places, make_places
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets import make_dataset, oxford_sets
-from lpr_training.datasets.base import Joined
-from lpr_training.datasets.evaluation_sets import EvaluationSets, make_evaluation_sets
+from lpr_training.datasets import make_dataset
+from lpr_training.datasets.base import Joined, PlaceSample
 from lpr_training.datasets.oxford import INHOUSE, InhouseDataset, OxfordDataset, write_oxford
-from lpr_training.datasets.records import Place
-from lpr_training.datasets.tuples import TrainingTuples, make_tuples
+from lpr_training.datasets.splits import oxford as oxford_splits
+from lpr_training.datasets.splits.evaluation_sets import EvaluationSets, make_evaluation_sets
+from lpr_training.datasets.splits.tuples import TrainingTuples, make_tuples
 
 RUN = '2014-05-19-13-20-57'
 
@@ -22,7 +24,7 @@ def root(tmp_path):
 def place_at(easting, northing, stamp_us):
     T = np.eye(4)
     T[:2, 3] = easting, northing
-    return Place(np.zeros((4096, 3), np.float32), T, stamp_us * 1000, '', '')
+    return PlaceSample(np.zeros((4096, 3), np.float32), T, stamp_us * 1000, '', '')
 
 
 @pytest.mark.parametrize('part', ['evaluation', 'training'])
@@ -39,7 +41,7 @@ def test_inhouse_run_reads_back(tmp_path):
     assert_same_places(InhouseDataset(tmp_path), make_places(3), atol=1e-6)
 
 
-def test_files_are_as_published(root):
+def test_files_have_the_published_format(root):
     folder = root / 'oxford' / RUN
     lines = (folder / 'pointcloud_locations_20m.csv').read_text().splitlines()
     assert lines[0] == 'timestamp,northing,easting'
@@ -61,7 +63,7 @@ def test_columns_are_found_by_name_in_any_order(root):
     assert dataset[0].points.shape == (4096, 3)
 
 
-def test_a_truncated_cloud_names_itself(root):
+def test_a_truncated_or_missing_cloud_is_reported_with_its_file(root):
     dataset = OxfordDataset(root)
     dataset.path(1).write_bytes(dataset.path(1).read_bytes()[:-8])
     with pytest.raises(DatasetError, match=r'\.bin: expected 4096 points .* 98304 bytes, got'):
@@ -74,14 +76,14 @@ def test_a_truncated_cloud_names_itself(root):
 @pytest.mark.parametrize(
     ('text', 'expected'),
     [
-        ('timestamp,northing\n1,2\n', r"line 1: expected columns .* no 'easting'"),
+        ('timestamp,northing\n1,2\n', r"line 1: expected columns .* 'easting' is missing"),
         ('timestamp,northing,easting\n1,2,3\n4,nan,6\n', "line 3, column 'northing': .* 'nan'"),
         ('timestamp,northing,easting\n1,2,3\nx,5,6\n', "line 3, column 'timestamp': .* 'x'"),
         ('timestamp,northing,easting\n1,2\n', 'line 2: expected 3 values, got 2'),
         ('', 'line 1: expected columns'),
     ],
 )
-def test_bad_tables_name_the_line(root, text, expected):
+def test_invalid_tables_are_reported_with_their_line(root, text, expected):
     path = root / 'oxford' / RUN / 'pointcloud_locations_20m.csv'
     path.write_text(text)
     with pytest.raises(DatasetError, match=expected) as error:
@@ -89,7 +91,7 @@ def test_bad_tables_name_the_line(root, text, expected):
     assert str(path) in str(error.value)
 
 
-def test_what_is_missing_is_said_in_words(tmp_path, root):
+def test_missing_files_are_reported(tmp_path, root):
     with pytest.raises(
         DatasetError,
         match=r'expected .*/oxford/<run>/pointcloud_locations_20m_10overlap.csv and '
@@ -102,30 +104,31 @@ def test_what_is_missing_is_said_in_words(tmp_path, root):
         OxfordDataset(tmp_path / 'elsewhere')
 
 
-def test_only_clouds_of_the_benchmark_are_written(tmp_path):
+def test_writer_rejects_other_clouds(tmp_path):
     with pytest.raises(DatasetError, match=r'expected \(4096, 3\) points in \[-1, 1\]'):
         write_oxford(tmp_path, RUN, make_places(2, points=100))
     assert not [p for p in tmp_path.rglob('*') if p.is_file()]
 
 
 def test_an_existing_run_is_not_overwritten(root):
-    with pytest.raises(DatasetError, match='pointcloud_20m exists already'):
+    with pytest.raises(DatasetError, match='pointcloud_20m already exists'):
         write_oxford(root, RUN, make_places(1))
     assert len(OxfordDataset(root)) == 4
 
 
-def test_regions_are_open_squares():
-    northing, easting = oxford_sets.REGIONS['oxford'][0]
+def test_regions_exclude_their_border():
+    northing, easting = oxford_splits.REGIONS['oxford'][0]
     offsets = np.array([[0, 0], [149.99, -149.99], [150.0, 0], [0, -150.0], [151, 151]])
-    inside = oxford_sets.in_regions(offsets + np.array([easting, northing]), [(northing, easting)])
-    # 150 m along a coordinate of millions is exact to a nanometre only
+    positions = offsets + np.array([easting, northing])
+    inside = oxford_splits.in_regions(positions, [(northing, easting)])
+    # Coordinates of millions of meters are exact to about a nanometer only.
     assert inside.tolist()[:2] == [True, True]
     assert not inside[4]
-    exact = oxford_sets.in_regions(offsets, [(0.0, 0.0)])
+    exact = oxford_splits.in_regions(offsets, [(0.0, 0.0)])
     assert exact.tolist() == [True, True, False, False, False]
 
 
-def test_tuples_are_those_of_a_slow_search():
+def test_make_tuples_equals_the_loop():
     xy = np.random.default_rng(0).uniform(0, 100, size=(200, 2))
     tuples = make_tuples(xy, 10.0, 50.0)
     for i in range(len(xy)):
@@ -142,7 +145,7 @@ def test_radii_are_inclusive():
     assert tuples.positives[2].tolist() == []
 
 
-def test_tuples_survive_a_file(tmp_path):
+def test_tuples_survive_the_round_trip(tmp_path):
     tuples = make_tuples(np.random.default_rng(0).uniform(0, 50, size=(40, 2)), 5.0, 20.0)
     tuples.save(tmp_path / 'tuples.npz')
     back = TrainingTuples.load(tmp_path / 'tuples.npz')
@@ -153,63 +156,69 @@ def test_tuples_survive_a_file(tmp_path):
 
 
 def test_baseline_trains_outside_the_regions_and_validates_inside(tmp_path):
-    northing, easting = oxford_sets.REGIONS['oxford'][2]
+    northing, easting = oxford_splits.REGIONS['oxford'][2]
     inside = [place_at(easting + 5 * i, northing, 10 + i) for i in range(3)]
     outside = [place_at(easting + 1000 + 8 * i, northing, 20 + i) for i in range(4)]
     write_oxford(tmp_path, RUN, inside + outside, part='training')
-    train = oxford_sets.training_dataset(tmp_path, 'baseline')
+    train = oxford_splits.training_dataset(tmp_path, 'baseline')
     assert train.names == ('20', '21', '22', '23')
-    held_out = oxford_sets.training_dataset(tmp_path, 'baseline', inside=True)
+    held_out = oxford_splits.training_dataset(tmp_path, 'baseline', inside=True)
     assert held_out.names == ('10', '11', '12')
-    tuples = oxford_sets.training_tuples(train, 'baseline')
+    tuples = oxford_splits.training_tuples(train, 'baseline')
     assert [tuples.positives[i].tolist() for i in range(4)] == [[1], [0, 2], [1, 3], [2]]
 
 
 def test_refined_adds_residential_and_university_without_their_regions(tmp_path):
     write_oxford(tmp_path, RUN, [place_at(0, 0, 1)], part='training')
     for k, name in enumerate(('residential', 'university', 'business')):
-        centre = (oxford_sets.REGIONS[name] or ((0.0, 0.0),))[0]
-        places = [place_at(centre[1], centre[0], 1), place_at(9e5, 9e5 + 12 * k, 2)]
+        center = (oxford_splits.REGIONS[name] or ((0.0, 0.0),))[0]
+        places = [place_at(center[1], center[0], 1), place_at(9e5, 9e5 + 12 * k, 2)]
         write_oxford(tmp_path, f'{name}_run1', places, part='training', layout=INHOUSE)
-    train = oxford_sets.training_dataset(tmp_path, 'refined')
+    train = oxford_splits.training_dataset(tmp_path, 'refined')
     assert list(zip(train.runs, train.names, strict=True)) == [
-        (RUN, '1'), ('residential_run1', '2'), ('university_run1', '2')
-    ]  # fmt: skip
+        (RUN, '1'),
+        ('residential_run1', '2'),
+        ('university_run1', '2'),
+    ]
     assert train[2].points.shape == (4096, 3)
-    tuples = oxford_sets.training_tuples(train, 'refined')
-    assert tuples.positives[1].tolist() == [2]  # 12 m apart: refined takes 12.5
+    tuples = oxford_splits.training_tuples(train, 'refined')
+    assert tuples.positives[1].tolist() == [2]  # 12 m apart, within 12.5 m
 
 
-def test_evaluation_runs_are_the_published_ones_of_45(tmp_path):
+def test_evaluation_uses_the_published_selection_of_45_runs(tmp_path):
     for i in range(45):
         write_oxford(tmp_path, f'run{i:02d}', [place_at(i, i, i + 1)])
-    dataset = oxford_sets.evaluation_dataset(tmp_path, 'oxford')
+    dataset = oxford_splits.evaluation_dataset(tmp_path, 'oxford')
     assert len(set(dataset.runs)) == 23
-    assert [int(r[3:]) for r in dataset.runs] == [
-        5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 22, 24, 31, 32, 33, 38, 39, 43, 44
-    ]  # fmt: skip
+    published = [*range(5, 8), *range(9, 20), 22, 24, 31, 32, 33, 38, 39, 43, 44]
+    assert [int(r[3:]) for r in dataset.runs] == published
 
 
-def test_business_queries_are_everywhere(tmp_path):
+def test_every_place_of_business_is_a_query(tmp_path):
     for run in ('business_run1', 'business_run2'):
         places = [place_at(30.0 * i, 0.0, i + 1) for i in range(3)]
         write_oxford(tmp_path, run, places, layout=INHOUSE)
-    dataset = oxford_sets.evaluation_dataset(tmp_path, 'business')
-    sets = oxford_sets.evaluation_sets(dataset, 'business')
+    dataset = oxford_splits.evaluation_dataset(tmp_path, 'business')
+    sets = oxford_splits.evaluation_sets(dataset, 'business')
     assert len(sets.queries) == 6
     assert [sets.true_of(q, 1 - sets.queries[q, 0]).tolist() for q in range(6)] == [
-        [0], [1], [2], [0], [1], [2]
-    ]  # fmt: skip
+        [0],
+        [1],
+        [2],
+        [0],
+        [1],
+        [2],
+    ]
 
 
-def test_joined_datasets_read_from_the_right_one(tmp_path):
+def test_joined_datasets_read_from_their_parts(tmp_path):
     write_oxford(tmp_path, RUN, make_places(2, seed=1))
     write_oxford(tmp_path, 'business_run1', make_places(3, seed=2), layout=INHOUSE)
     joined = Joined([OxfordDataset(tmp_path), InhouseDataset(tmp_path)])
     assert_same_places(joined, [*make_places(2, seed=1), *make_places(3, seed=2)], atol=1e-6)
 
 
-def test_evaluation_sets_are_those_of_a_slow_search_and_survive_a_file(tmp_path):
+def test_evaluation_sets_equal_the_loop_and_survive_the_round_trip(tmp_path):
     rng = np.random.default_rng(5)
     runs = [f'run{i}' for i in rng.integers(0, 3, size=60)]
     xy = rng.uniform(0, 80, size=(60, 2))
@@ -227,24 +236,24 @@ def test_evaluation_sets_are_those_of_a_slow_search_and_survive_a_file(tmp_path)
             expected = np.flatnonzero(near) if other != own else []
             np.testing.assert_array_equal(sets.true_of(q, other), expected)
             total += len(expected)
-    assert total == len(sets.true_neighbours)
+    assert total == len(sets.true_neighbors)
     np.testing.assert_array_equal(sets.queries_of(1), np.flatnonzero(sets.queries[:, 0] == 1))
 
 
-def test_generated_true_neighbours_equal_the_published_ones():
-    """All 3,030 queries of the real Oxford evaluation, each against the 22 other runs."""
+def test_generated_true_neighbors_equal_the_published_ones():
+    """All 3,030 queries of the Oxford evaluation, each in the 22 other runs."""
     path = SHARED_DATA / 'protocol_oxford.npz'
     if not path.exists():
-        pytest.skip(f'real data absent: {path}')
+        pytest.skip(f'{path} not found')
     with np.load(path) as published:
         database, queries = published['database'], published['queries']
         expected = published['true_neighbours']
     runs = [f'{int(run):02d}' for run in database[:, 0]]
     xy = database[:, [2, 1]]
-    is_query = oxford_sets.is_test_place('oxford', xy)
-    sets = make_evaluation_sets(runs, xy, is_query, oxford_sets.TRUE_NEIGHBOUR_M)
-    # The queries themselves: the squares choose the published ones, in their order.
+    is_query = oxford_splits.is_test_place('oxford', xy)
+    sets = make_evaluation_sets(runs, xy, is_query, oxford_splits.TRUE_NEIGHBOR_M)
+    # The test regions select the published queries, in the same order.
     np.testing.assert_array_equal(database[sets.queries[:, 1]], queries)
     assert (len(sets.queries), len(sets.runs)) == (3030, 23)
     order = np.lexsort(expected.T[::-1])
-    np.testing.assert_array_equal(sets.true_neighbours, expected[order])
+    np.testing.assert_array_equal(sets.true_neighbors, expected[order])

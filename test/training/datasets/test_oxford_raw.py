@@ -1,59 +1,13 @@
+"""Submaps from raw RobotCar recordings."""
+
 import numpy as np
 import pytest
+from toy_oxford_raw import CONFIG, RUN, START_US, write_raw_run
 
 from lpr_ros.core.errors import CloudError, DatasetError
 from lpr_training.datasets import make_dataset
-from lpr_training.datasets.oxford_raw import (
-    OxfordRawDataset,
-    SubmapConfig,
-    plan_submaps,
-    read_ins,
-)
-from lpr_training.datasets.submaps import POINTS, normalise, remove_ground, voxel_means
-
-RUN = '2014-05-19-13-20-57'
-START_US = 1_400_505_893_170_765
-SPEED_M_PER_SCAN = 0.25
-CONFIG = SubmapConfig(skip_first=2, skip_last=2)
-INS_HEADER = (
-    'timestamp,ins_status,latitude,longitude,altitude,northing,easting,down,utm_zone,'
-    'velocity_north,velocity_east,velocity_down,roll,pitch,yaw'
-)
-
-
-def street(rng):
-    """The cross-section a push-broom scan sees: metres to the right, metres down."""
-    ground = np.column_stack([rng.uniform(-8, 8, 60), np.full(60, 1.9)])
-    wall = np.column_stack([np.full(60, 9.0), rng.uniform(-6, 1.9, 60)])
-    roof = np.column_stack([rng.uniform(-9, -3, 20), np.full(20, -6.0)])
-    return np.concatenate([ground, wall, roof])
-
-
-def write_raw_run(root, scans=200, *, northing=5735000.0, easting=620000.0):
-    """A drive due north, in the real files: the laser plane stands across the way."""
-    rng = np.random.default_rng(0)
-    (root / 'extrinsics').mkdir(parents=True)
-    # The laser's x axis is the vehicle's right, its y the vehicle's down; the INS 1 m behind.
-    (root / 'extrinsics/lms_front.txt').write_text(f'1.5 0 -1 {np.pi / 2} 0 {np.pi / 2}\n')
-    (root / 'extrinsics/ins.txt').write_text('-1.0 0 0 0 0 0\n')
-    folder = root / RUN
-    (folder / 'lms_front').mkdir(parents=True)
-    (folder / 'gps').mkdir()
-    times = START_US + 20_000 * np.arange(scans)
-    for time in times:
-        right_down = street(rng)
-        scan = np.column_stack([right_down, rng.random(len(right_down))])
-        (folder / 'lms_front' / f'{time}.bin').write_bytes(scan.astype('<f8').tobytes())
-    (folder / 'lms_front.timestamps').write_text(''.join(f'{t} 1\n' for t in times))
-    rows = [INS_HEADER]
-    for i in range(-1, scans + 1, 1):
-        north = northing + SPEED_M_PER_SCAN * i
-        rows.append(
-            f'{START_US + 20_000 * i},INS_SOLUTION_GOOD,0,0,0,{north:.6f},{easting},'
-            f'-120.0,30U,0,0,0,0,0,0'
-        )
-    (folder / 'gps/ins.csv').write_text('\n'.join(rows) + '\n')
-    return root
+from lpr_training.datasets.oxford_raw import OxfordRawDataset, SubmapConfig, plan_submaps, read_ins
+from lpr_training.datasets.oxford_submaps import POINTS, normalize, remove_ground, voxel_means
 
 
 @pytest.fixture(scope='module')
@@ -62,33 +16,35 @@ def root(tmp_path_factory):
 
 
 def test_submaps_cover_20_m_every_10_or_20(root):
-    # 196 scans remain, 48.75 m
+    # 196 scans over 48.75 m remain
     training = OxfordRawDataset(root, part='training', config=CONFIG)
     evaluation = make_dataset('oxford_raw', root, config=CONFIG)
     assert [len(training), len(evaluation)] == [3, 2]
     np.testing.assert_allclose(np.diff(training.positions[:, 1]), 10.0, atol=1e-6)
     np.testing.assert_allclose(np.diff(evaluation.positions[:, 1]), 20.0, atol=1e-6)
-    # the middle of the first 20 m, x easting and y northing
+    # The middle of the first 20 m; x is easting, y is northing.
     np.testing.assert_allclose(evaluation.positions[0], [620000.0, 5735010.5, 120.0], atol=1e-5)
     assert evaluation.names[0] == str(START_US + 2 * 20_000)
 
 
 def test_scans_are_gathered_along_the_drive(root):
     points = OxfordRawDataset(root, config=CONFIG).gather(0)  # forward, right, down of the INS
-    # the first laser stands 2.5 m ahead of the INS, the last 20 m further
+    # The laser is 2.5 m ahead of the INS; the last scan is 20 m further.
     np.testing.assert_allclose([points[:, 0].min(), points[:, 0].max()], [2.5, 22.5], atol=1e-6)
     np.testing.assert_allclose(points[:, 1].max(), 9.0, atol=1e-6)
-    np.testing.assert_allclose(points[:, 2].max(), 0.9, atol=1e-6)  # ground: 1.9 below, less 1
+    np.testing.assert_allclose(
+        points[:, 2].max(), 0.9, atol=1e-6
+    )  # the ground: 1.9 m below the laser, which is 1 m above the INS
 
 
-def test_clouds_are_those_of_the_benchmark(root):
+def test_clouds_have_the_format_of_the_benchmark(root):
     dataset = OxfordRawDataset(root, config=CONFIG)
     points = dataset[0].points
     assert points.shape == (POINTS, 3)
     assert points.dtype == np.float32
     assert np.abs(points).max() <= 1.0
     np.testing.assert_array_equal(points, OxfordRawDataset(root, config=CONFIG)[0].points)
-    # negated: the wall to the right lies at negative y, the roof to the left and high
+    # Coordinates are negated: the wall on the right is at negative y, the roof is high.
     roof = points[:, 1] > 0.2
     assert 0.5 < (points[:, 1] < 0).mean() < 1.0
     assert points[roof, 2].min() > points[~roof, 2].mean()
@@ -112,22 +68,22 @@ def test_a_facade_is_not_ground():
     assert len(kept) > 4500
 
 
-def test_normalised_clouds_have_the_published_scale():
+def test_normalized_clouds_have_the_published_scale():
     rng = np.random.default_rng(0)
     points = rng.normal(size=(30_000, 3)) * [8.0, 5.0, 2.0] + [100.0, 50.0, 3.0]
-    cloud, centre = normalise(points, rng)
+    cloud, center = normalize(points, rng)
     assert cloud.shape == (POINTS, 3)
     assert np.abs(cloud).max() <= 1.0
-    assert np.linalg.norm(centre - [100.0, 50.0, 3.0]) < 1.0
-    assert 0.40 < np.linalg.norm(cloud, axis=1).mean() <= 0.5  # those outside were replaced
+    assert np.linalg.norm(center - [100.0, 50.0, 3.0]) < 1.0
+    assert 0.40 < np.linalg.norm(cloud, axis=1).mean() <= 0.5  # points outside were replaced
 
 
-def test_too_few_points_are_refused():
+def test_normalize_rejects_too_few_or_equal_points():
     rng = np.random.default_rng(0)
     with pytest.raises(CloudError, match='expected at least 4096 points, got 100'):
-        normalise(rng.normal(size=(100, 3)), rng)
-    with pytest.raises(CloudError, match='apart from each other'):
-        normalise(np.ones((5000, 3)), rng)
+        normalize(rng.normal(size=(100, 3)), rng)
+    with pytest.raises(CloudError, match='expected distinct points'):
+        normalize(np.ones((5000, 3)), rng)
 
 
 def test_voxel_means_average_each_voxel():
@@ -137,7 +93,7 @@ def test_voxel_means_average_each_voxel():
     )
 
 
-def test_scans_of_a_standing_car_are_used_once():
+def test_scans_of_a_stationary_car_are_used_once():
     T = np.tile(np.eye(4), (100, 1, 1))
     T[:, 0, 3] = [*np.zeros(50), *np.linspace(0.5, 25.0, 50)]
     (window,) = plan_submaps(T, np.arange(100), 20.0, SubmapConfig())
@@ -155,7 +111,7 @@ def test_chunks_are_not_joined(tmp_path):
     assert dataset.positions[1, 1] - dataset.positions[0, 1] > 23.0
 
 
-def test_what_is_missing_or_bad_is_named(tmp_path):
+def test_missing_or_invalid_files_are_reported(tmp_path):
     with pytest.raises(DatasetError, match=r'/<run>/lms_front.timestamps, .*gps/ins.csv'):
         OxfordRawDataset(tmp_path)
     root = write_raw_run(tmp_path)
@@ -173,7 +129,7 @@ def test_what_is_missing_or_bad_is_named(tmp_path):
         read_ins(ins)
 
 
-def test_a_drive_too_short_is_refused(tmp_path):
+def test_a_drive_without_a_submap_is_rejected(tmp_path):
     root = write_raw_run(tmp_path, scans=30)
     with pytest.raises(DatasetError, match=r'expected 20.0 m of trajectory, got 26 scans'):
         OxfordRawDataset(root, config=CONFIG)

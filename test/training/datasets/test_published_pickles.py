@@ -1,3 +1,5 @@
+"""Published pickles are imported, and code in them is never run."""
+
 import os
 from pathlib import Path
 import pickle
@@ -6,8 +8,12 @@ import numpy as np
 import pytest
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets.published import import_evaluation, import_training, read_pickle
-from lpr_training.datasets.tuples import make_tuples
+from lpr_training.datasets.splits.published_pickles import (
+    import_evaluation,
+    import_training,
+    read_pickle,
+)
+from lpr_training.datasets.splits.tuples import make_tuples
 
 
 class Malicious:
@@ -24,7 +30,7 @@ def dump(path, value, protocol=2):
 
 
 @pytest.mark.parametrize('protocol', range(6))
-def test_containers_and_arrays_are_admitted(tmp_path, protocol):
+def test_containers_and_arrays_are_accepted(tmp_path, protocol):
     value = {
         0: {'query': 'oxford/a.bin', 'positives': [1, 2], 'x': np.arange(6.0).reshape(2, 3)},
         1: (True, None, 1.5, b'\xff\x00', {3}, np.float64(2.5), np.array(['a', 'bc'])),
@@ -38,7 +44,7 @@ def test_containers_and_arrays_are_admitted(tmp_path, protocol):
 
 @pytest.mark.parametrize('call', [os.system, eval, exec, open, getattr, np.load, Path.unlink])
 @pytest.mark.parametrize('nested', [False, True])
-def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, call, nested):
+def test_code_in_a_pickle_is_rejected_and_not_run(tmp_path, call, nested):
     victim = tmp_path / 'victim'
     victim.write_text('here')
     arguments = {os.system: (f'rm {victim}',), Path.unlink: (victim,)}
@@ -51,7 +57,7 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, call, nested):
     assert victim.exists()
 
 
-def test_classes_of_other_projects_are_refused_by_name(tmp_path):
+def test_other_classes_are_rejected_by_name(tmp_path):
     path = dump(tmp_path / 'a.pickle', Path('x'))
     with pytest.raises(DatasetError, match=r'got pathlib'):
         read_pickle(path)
@@ -60,7 +66,7 @@ def test_classes_of_other_projects_are_refused_by_name(tmp_path):
         read_pickle(tmp_path / 'b.pickle')
 
 
-def test_published_training_tuples_become_ours(tmp_path):
+def test_published_training_tuples_are_imported(tmp_path):
     xy = np.random.default_rng(0).uniform(0, 120, size=(40, 2))
     tuples = make_tuples(xy, 10.0, 50.0)
     queries = {
@@ -77,7 +83,7 @@ def test_published_training_tuples_become_ours(tmp_path):
         np.testing.assert_array_equal(imported.non_negatives[i], tuples.non_negatives[i])
 
 
-def test_published_evaluation_sets_become_ours(tmp_path):
+def test_published_evaluation_sets_are_imported(tmp_path):
     def entry(run, i, **more):
         return {'query': f'oxford/{run}/pointcloud_20m/{i}.bin', 'northing': 1.0, **more}
 
@@ -89,10 +95,10 @@ def test_published_evaluation_sets_become_ours(tmp_path):
     assert sets.runs == ('a', 'b')
     assert sets.database.tolist() == [[0, 0], [0, 1], [0, 2], [1, 3], [1, 4], [1, 5]]
     assert sets.queries.tolist() == [[0, 2], [1, 4]]
-    assert sets.true_neighbours.tolist() == [[0, 1, 0], [0, 1, 2]]
+    assert sets.true_neighbors.tolist() == [[0, 1, 0], [0, 1, 2]]
 
 
-def test_pickles_of_another_shape_are_refused(tmp_path):
+def test_pickles_of_another_structure_are_rejected(tmp_path):
     path = dump(tmp_path / 'a.pickle', {0: {'positives': [1]}})
     with pytest.raises(DatasetError, match=r'expected .*query, positives, negatives'):
         import_training(path)
@@ -100,8 +106,8 @@ def test_pickles_of_another_shape_are_refused(tmp_path):
         import_evaluation(path, path)
 
 
-def test_a_damaged_number_does_not_take_memory(tmp_path):
-    """As the place of an empty list in the memo: 192 MB of it for ten bytes."""
+def test_a_damaged_memo_index_does_not_allocate_memory(tmp_path):
+    """Ten bytes would request a memo of 192 MB."""
     path = tmp_path / 'tuples.pickle'
     path.write_bytes(b'\x80\x02]r' + (12_000_000).to_bytes(4, 'little') + b'.')
     with pytest.raises(DatasetError, match='MemoryError'):

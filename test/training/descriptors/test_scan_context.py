@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lpr_training.datasets.kitti_bev import lift
-from lpr_training.protocols import exclude_recent
-from lpr_training.scan_context import (
+from lpr_training.descriptors.scan_context import (
     ScanContextConfig,
     compare,
     describe,
@@ -15,10 +14,11 @@ from lpr_training.scan_context import (
     rank,
     ring_keys,
 )
+from lpr_training.evaluation.retrieval import exclude_recent
 
 CONFIG = ScanContextConfig()
 SECTOR = 2 * np.pi / CONFIG.sectors
-DRIVE = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'kitti_bev_05.npz'
+DRIVE = Path(__file__).resolve().parents[4] / 'shared' / 'data' / 'kitti_bev_05.npz'
 
 
 def make_cloud(seed, count=6000):
@@ -32,12 +32,12 @@ def make_cloud(seed, count=6000):
     return points.astype(np.float32)
 
 
-def turned(points, angle):
+def rotated(points, angle):
     c, s = np.cos(angle), np.sin(angle)
     return points @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]], dtype=np.float32)
 
 
-def test_bins_by_hand():
+def test_describe_on_hand_computed_bins():
     points = np.array(
         [
             [10.0, 0.1, 1],
@@ -50,7 +50,7 @@ def test_bins_by_hand():
     )
     context = describe(points, CONFIG)
     expected = np.zeros((20, 60))
-    expected[2, 0] = 5  # the greater of two, 2 m above the sensor's origin
+    expected[2, 0] = 5  # the higher of two points, plus the sensor height
     expected[2, 14] = expected[2, 15] = 0
     expected[2, 15] = 1
     expected[19, 44] = 2
@@ -58,14 +58,14 @@ def test_bins_by_hand():
     np.testing.assert_allclose(context, expected)
 
 
-def test_heights_below_the_floor_and_empty_clouds_are_zero():
+def test_describe_is_zero_below_the_ground_and_without_points():
     assert describe(np.zeros((0, 3)), CONFIG).sum() == 0
     assert describe(np.array([[5.0, 5, -9]]), CONFIG).sum() == 0
 
 
-def test_points_at_infinity_and_edges_of_the_grid():
-    wild = np.array([[np.nan, 1, 1], [np.inf, 1, 1], [-1e30, 1, 1], [80, 0, 1]])
-    assert describe(wild, CONFIG).sum() == 0
+def test_describe_ignores_non_finite_points_and_clips_edges():
+    outliers = np.array([[np.nan, 1, 1], [np.inf, 1, 1], [-1e30, 1, 1], [80, 0, 1]])
+    assert describe(outliers, CONFIG).sum() == 0
     edge = np.array([[np.nextafter(np.float32(80), np.float32(0)), 0, 1], [79.999, -1e-12, 1]])
     context = describe(edge, CONFIG)
     assert context[19].max() == 3
@@ -73,14 +73,14 @@ def test_points_at_infinity_and_edges_of_the_grid():
 
 
 @pytest.mark.parametrize('columns', [0, 1, 17, -20])
-def test_turning_shifts_columns_and_nothing_else(columns):
-    # half a sector keeps every point away from the edges of its bin
+def test_yaw_shifts_columns_only(columns):
+    # at bin centers, so that rounding cannot change the bin
     rng = np.random.default_rng(0)
     angle = (rng.integers(0, 60, 500) + 0.5) * SECTOR
     radius = rng.integers(0, 20, 500) * 4 + 2.0
     points = np.stack([radius * np.cos(angle), radius * np.sin(angle), rng.random(500)], axis=1)
     first = describe(points, CONFIG)
-    second = describe(turned(points.astype(np.float32), columns * SECTOR), CONFIG)
+    second = describe(rotated(points.astype(np.float32), columns * SECTOR), CONFIG)
     np.testing.assert_allclose(second, np.roll(first, columns, axis=1), atol=1e-6)
     np.testing.assert_allclose(ring_keys(first), ring_keys(second), rtol=1e-5)
     distance, yaw = compare(first, second[None])
@@ -88,9 +88,9 @@ def test_turning_shifts_columns_and_nothing_else(columns):
     assert yaw[0] == pytest.approx(columns * SECTOR, abs=1e-6)  # p_match = Rz(yaw) p_query
 
 
-def test_distance_equals_the_slow_definition():
+def test_compare_equals_the_loop():
     query, candidate = describe(make_cloud(1), CONFIG), describe(make_cloud(2), CONFIG)
-    query[:, 5:9] = 0  # empty columns are left out of the mean
+    query[:, 5:9] = 0  # empty columns do not count in the mean
     best = 2.0
     for shift in range(60):
         terms = []
@@ -104,24 +104,24 @@ def test_distance_equals_the_slow_definition():
     assert distance[1] == pytest.approx(0, abs=1e-5)
 
 
-def test_nothing_in_common_is_distance_one():
+def test_compare_with_an_empty_context_is_one():
     empty = np.zeros((20, 60), dtype=np.float32)
     distance, _ = compare(describe(make_cloud(0), CONFIG), empty[None])
     assert distance[0] == 1.0
 
 
-def test_place_is_found_again_from_any_heading():
+def test_rank_recognizes_places_from_any_heading():
     clouds = [make_cloud(seed) for seed in range(30)]
     database = np.stack([describe(cloud, CONFIG) for cloud in clouds])
     rng = np.random.default_rng(5)
-    queries = np.stack([describe(turned(c, rng.uniform(0, 6)), CONFIG) for c in clouds])
+    queries = np.stack([describe(rotated(c, rng.uniform(0, 6)), CONFIG) for c in clouds])
     indices, distances = rank(queries, database, CONFIG)
     assert indices.shape == (30, 10)
     assert (indices[:, 0] == np.arange(30)).mean() > 0.95
     assert (np.diff(distances, axis=1) >= 0).all()
 
 
-def test_search_of_the_past_equals_ranking_the_prefix():
+def test_match_before_equals_rank_of_the_candidates():
     contexts = np.stack([describe(make_cloud(seed % 7), CONFIG) for seed in range(25)])
     ends = exclude_recent('frames', 5, np.zeros((25, 2)))
     indices, distances, _ = match_before(contexts, ends, CONFIG)
@@ -133,9 +133,9 @@ def test_search_of_the_past_equals_ranking_the_prefix():
         assert indices[q] < ends[q]
 
 
-@pytest.mark.skipif(not DRIVE.exists(), reason=f'{DRIVE} is not here')
-def test_yaw_between_real_scans():
-    """Frames 0 and 1300 on of KITTI 05 pass the same road; headings differ as the poses say."""
+@pytest.mark.skipif(not DRIVE.exists(), reason=f'{DRIVE} not found')
+def test_yaw_of_revisits_on_kitti_05():
+    """The estimated yaw of revisits agrees with the poses."""
     with np.load(DRIVE) as data:
         counts, T = data['counts'], data['T_world_sensor']
     apart = np.linalg.norm(T[1200:, None, :2, 3] - T[None, :1000, :2, 3], axis=2)

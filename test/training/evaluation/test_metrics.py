@@ -1,10 +1,10 @@
-"""Metrics on cases worked by hand, against slow loops, and where a denominator is zero."""
+"""Metrics on hand-computed cases, against loops, and with zero denominators."""
 
 import numpy as np
 import pytest
 
-from lpr_ros.core.detections import count_detections, sweep_detections
-from lpr_training.metrics import (
+from lpr_ros.core.offline.precision_recall import count_detections, sweep_detections
+from lpr_training.evaluation.metrics import (
     average_precision_at,
     mean_average_precision_curve,
     mean_reciprocal_rank,
@@ -17,7 +17,7 @@ HITS = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]], dtype=bool)
 NONE = np.zeros((0, 3), dtype=bool)
 
 
-def test_recall_by_hand():
+def test_recall_on_a_hand_computed_case():
     assert recall_at(HITS, 1) == pytest.approx(1 / 3)
     assert recall_at(HITS, 2) == pytest.approx(2 / 3)
     assert recall_at(HITS, 99) == pytest.approx(2 / 3)
@@ -37,7 +37,7 @@ def test_one_percent_rounds_half_to_even(size, cutoff):
     assert one_percent_cutoff(size) == cutoff
 
 
-def test_average_precision_by_hand():
+def test_average_precision_on_a_hand_computed_case():
     counts = np.array([1, 3, 2])
     np.testing.assert_allclose(average_precision_at(HITS, counts, 1), [0, 1, 0])
     np.testing.assert_allclose(average_precision_at(HITS, counts, 2), [0.5, 0.5, 0])
@@ -45,13 +45,13 @@ def test_average_precision_by_hand():
     np.testing.assert_allclose(mean_average_precision_curve(HITS, counts, 2), [1 / 3, 1 / 3])
 
 
-def test_average_precision_leaves_out_queries_without_a_true_neighbour():
+def test_average_precision_omits_queries_without_a_true_neighbor():
     curve = mean_average_precision_curve(HITS, np.array([1, 3, 0]), 1)
     np.testing.assert_allclose(curve, [0.5])
     assert np.isnan(average_precision_at(HITS, np.array([1, 3, 0]), 1)[2])
 
 
-def test_no_queries_is_undefined_not_zero():
+def test_metrics_without_queries_are_nan():
     assert np.isnan(recall_at(NONE, 1))
     assert np.isnan(recall_curve(NONE)).all()
     assert np.isnan(mean_reciprocal_rank(NONE))
@@ -75,22 +75,22 @@ def test_counters_follow_the_wild_places_rules(seed):
     counts = count_detections(distances, is_correct, is_revisit, thresholds)
     for i in range(0, 1000, 37):
         tp = fp = fn = tn = 0
-        for d, right, again in zip(distances, is_correct, is_revisit, strict=True):
+        for d, correct, revisit in zip(distances, is_correct, is_revisit, strict=True):
             if d < thresholds[i]:
-                tp, fp = tp + bool(right), fp + (not right)
+                tp, fp = tp + bool(correct), fp + (not correct)
             else:
-                fn, tn = fn + bool(again), tn + (not again)
+                fn, tn = fn + bool(revisit), tn + (not revisit)
         assert (counts.tp[i], counts.fp[i], counts.fn[i], counts.tn[i]) == (tp, fp, fn, tn)
 
 
-def test_threshold_is_strict():
+def test_detection_threshold_is_exclusive():
     one = np.array([True])
     counts = count_detections(np.array([0.5]), one, one, np.array([0.5, 0.6]))
     assert counts.tp.tolist() == [0, 1]
 
 
-def test_detection_curves_by_hand():
-    # nearest first: right, right, wrong at a new place, right, wrong at a revisit
+def test_detection_curves_on_a_hand_computed_case():
+    # nearest first: correct, correct, wrong at a new place, correct, wrong at a revisit
     distances = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     is_correct = np.array([1, 1, 0, 1, 0], dtype=bool)
     is_revisit = np.array([1, 1, 0, 1, 1], dtype=bool)
@@ -101,7 +101,9 @@ def test_detection_curves_by_hand():
     assert swept.f1_max() == pytest.approx(0.75)
     assert swept.tn.tolist() == [1, 1, 1, 0, 0, 0]
     official = count_detections(distances, is_correct, is_revisit, np.array([0.45, 9.0]))
-    np.testing.assert_allclose(official.recall(), [0.75, 1.0])  # the wrong revisit is no FN there
+    np.testing.assert_allclose(
+        official.recall(), [0.75, 1.0]
+    )  # there, the wrong match is not a FN
 
 
 @pytest.mark.parametrize('seed', range(5))
@@ -110,8 +112,8 @@ def test_sweep_finds_the_best_of_all_thresholds(seed):
     swept = sweep_detections(distances, is_correct, is_revisit)
     best, clean = 0.0, 0.0
     for threshold in [*distances, 0.0, 9.0]:
-        claimed = distances <= threshold
-        tp, fp = (claimed & is_correct).sum(), (claimed & ~is_correct).sum()
+        detected = distances <= threshold
+        tp, fp = (detected & is_correct).sum(), (detected & ~is_correct).sum()
         best = max(best, 2 * tp / (tp + fp + is_revisit.sum()))
         clean = max(clean, tp / is_revisit.sum() if fp == 0 else 0)
     assert swept.f1_max() == pytest.approx(best)

@@ -1,4 +1,4 @@
-"""Tables hold the paper's numbers untouched, ours beside them, and say what is missing."""
+"""Paper tables: published numbers unchanged, ours next to them, gaps marked."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training import tables
-from lpr_training.protocols import Run, evaluate_oxford, evaluate_wild_places_intra
-from lpr_training.tables import (
+from lpr_training.evaluation import paper_tables
+from lpr_training.evaluation.between_runs import Run, evaluate_oxford
+from lpr_training.evaluation.paper_tables import (
     ablation_table,
     kitti_bev_table,
     load_paper_tables,
@@ -18,8 +18,9 @@ from lpr_training.tables import (
     wild_places_scores,
     wild_places_table,
 )
+from lpr_training.evaluation.wild_places_intra import evaluate_wild_places_intra
 
-PAPER = Path(tables.__file__).with_name('paper_tables.json')
+PAPER = Path(paper_tables.__file__).with_name('paper_tables.json')
 METHOD = 'Ours (C=16, M=16)'
 
 
@@ -32,7 +33,7 @@ def row_of(table, method):
     return next(row for row in table.rows if row.method == method)
 
 
-def test_our_number_stands_beside_the_papers(paper):
+def test_table_pairs_our_number_with_the_published_one(paper):
     table = oxford_table(paper, {METHOD: {'Oxford': {'R@1': 95.5, 'R@1%': 98.0}}})
     row = row_of(table, METHOD)
     assert (row.paper[0], row.ours[0]) == (96.63, 95.5)
@@ -42,7 +43,7 @@ def test_our_number_stands_beside_the_papers(paper):
     assert (written['method'], written['ours'][0], written['ours'][2]) == (METHOD, 95.5, None)
 
 
-def test_method_of_ours_alone_gets_a_row(paper):
+def test_method_missing_in_the_paper_gets_a_row(paper):
     table = wild_places_table(paper, {'GeM': {'V-03': {'F1max': 40.0}}})
     row = row_of(table, 'GeM')
     assert row.paper[0] is None
@@ -50,7 +51,7 @@ def test_method_of_ours_alone_gets_a_row(paper):
     assert '- / 40.00' in table.to_markdown()
 
 
-def test_every_line_has_every_column(paper):
+def test_every_row_has_every_column(paper):
     for table in (
         oxford_table(paper, {}),
         wild_places_table(paper, {}),
@@ -61,12 +62,12 @@ def test_every_line_has_every_column(paper):
         assert len(lines) == len(table.rows) + 2
 
 
-def test_diverged_run_is_called_so(paper):
+def test_status_replaces_missing_published_numbers(paper):
     table = ablation_table(paper, {'RBLW on, SVDPI off': {'Oxford': {'R@1': 12.0}}})
     assert 'diverged / 12.00' in table.to_markdown()
 
 
-def test_scores_come_from_results_in_percent():
+def test_scores_are_in_percent():
     rng = np.random.default_rng(0)
     positions = rng.uniform(0, 300, (80, 2))
     runs = [
@@ -86,15 +87,15 @@ def test_scores_come_from_results_in_percent():
     assert scores['V-03']['F1max'] == pytest.approx(100 * intra.f1_max)
 
 
-def test_kitti_table_lists_the_peers():
+def test_kitti_table_lists_published_methods():
     text = kitti_bev_table({'MinkLoc3Dv2': 85.0, 'ours': 99.4}).to_markdown()
     assert '| MinkLoc3Dv2 | 86.40 / 85.00 |' in text
     assert '| BEVPlace | 99.30 / - |' in text
     assert '| ours | - / 99.40 |' in text
 
 
-def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(DatasetError, match='cannot be read'):
+def test_invalid_table_files_are_rejected(tmp_path):
+    with pytest.raises(DatasetError, match='expected the JSON tables'):
         load_paper_tables(tmp_path / 'none.json')
     other = tmp_path / 'other.json'
     other.write_text('{"a": 1}')

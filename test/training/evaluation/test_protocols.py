@@ -1,4 +1,4 @@
-"""Protocols: pairs of runs and drives against their past, by hand and against slow loops."""
+"""Protocols on hand-computed cases and against straightforward loops."""
 
 import json
 from pathlib import Path
@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.protocols import (
+from lpr_training.evaluation.between_runs import (
     Run,
     evaluate_oxford,
+    evaluate_pair,
     evaluate_runs,
-    evaluate_sequence,
     evaluate_wild_places_inter,
-    evaluate_wild_places_intra,
-    exclude_recent,
-    score_sequence,
 )
-from lpr_training.protocols.runs import evaluate_pair
-from lpr_training.protocols.worlds import evaluate_world
+from lpr_training.evaluation.retrieval import exclude_recent, find_revisits
+from lpr_training.evaluation.sequence import evaluate_sequence, score_sequence
+from lpr_training.evaluation.wild_places_intra import evaluate_wild_places_intra
+from lpr_training.evaluation.worlds import evaluate_world
 
-OXFORD = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'protocol_oxford.npz'
+OXFORD = Path(__file__).resolve().parents[4] / 'shared' / 'data' / 'protocol_oxford.npz'
 SECOND = 1_000_000_000
 
 
@@ -35,7 +34,7 @@ def make_runs(seed=0, count=3, length=130, noise=15.0):
 
 
 def slow_pair(database, query, radius):
-    """Loop over queries as the benchmark's script does."""
+    """Loop over the queries like the script of the benchmark."""
     first_hits, one_percent, reciprocal, skipped = np.zeros(25), 0, [], 0
     cutoff = max(round(len(database.descriptors) / 100), 1)
     for q in np.flatnonzero(query.is_query):
@@ -50,12 +49,12 @@ def slow_pair(database, query, radius):
         if ranks:
             first_hits[ranks[0]] += 1
             one_percent += ranks[0] < cutoff
-    asked = len(reciprocal)
-    return np.cumsum(first_hits) / asked, one_percent / asked, reciprocal, skipped
+    queries = len(reciprocal)
+    return np.cumsum(first_hits) / queries, one_percent / queries, reciprocal, skipped
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_pair_equals_the_slow_loop(seed):
+def test_evaluate_pair_equals_the_loop(seed):
     database, query = make_runs(seed)[:2]
     result = evaluate_pair(database, query, 25.0)
     recall, one_percent, reciprocal, skipped = slow_pair(database, query, 25.0)
@@ -67,7 +66,7 @@ def test_pair_equals_the_slow_loop(seed):
     assert skipped > 0
 
 
-def test_runs_average_pairs_without_weights():
+def test_evaluate_oxford_averages_pairs_without_weights():
     runs = make_runs(1)
     result = evaluate_oxford(runs)
     pairs = [slow_pair(a, b, 25.0) for a in runs for b in runs if a is not b]
@@ -80,16 +79,16 @@ def test_runs_average_pairs_without_weights():
     assert written['details'][0]['database'] == 'run0'
 
 
-def test_wild_places_radius_is_three_metres():
+def test_wild_places_radius_is_three_meters():
     positions = np.array([[0.0, 0], [100, 0]])
-    there = Run('a', positions, positions, np.ones(2, dtype=bool))
-    near = Run('b', positions, np.array([[2.9, 0], [103.1, 0]]), np.ones(2, dtype=bool))
-    result = evaluate_wild_places_inter([there, near])
-    assert result.queries == 2  # one per direction: the other two are 3.1 m off
+    first = Run('a', positions, positions, np.ones(2, dtype=bool))
+    second = Run('b', positions, np.array([[2.9, 0], [103.1, 0]]), np.ones(2, dtype=bool))
+    result = evaluate_wild_places_inter([first, second])
+    assert result.queries == 2  # one per direction; the others are 3.1 m off
     assert result.mrr == result.mrr_official == 1.0
 
 
-def test_pair_without_true_neighbours_is_left_out_of_the_mean():
+def test_evaluate_runs_omits_pairs_without_true_neighbors():
     a, b = make_runs(2, count=2)
     far = Run('far', b.descriptors, b.positions + 1e5, b.is_query)
     assert evaluate_runs([a, b, far], 25.0).pairs_skipped == 4
@@ -98,23 +97,23 @@ def test_pair_without_true_neighbours_is_left_out_of_the_mean():
     )
     with pytest.raises(DatasetError, match='no query'):
         evaluate_runs([a, far], 25.0)
-    with pytest.raises(DatasetError, match='two runs'):
+    with pytest.raises(DatasetError, match='at least two runs'):
         evaluate_runs([a], 25.0)
 
 
-def test_small_database_still_has_25_recalls():
+def test_recall_curve_of_a_small_database_has_25_values():
     a, b = make_runs(3, count=2)
     small = Run('small', a.descriptors[:7], a.positions[:7], a.is_query[:7])
     assert evaluate_pair(small, b, 100.0).recall.shape == (25,)
 
 
-@pytest.mark.skipif(not OXFORD.exists(), reason=f'{OXFORD} is not here')
-def test_real_oxford_sets():
-    """506 pairs, and every pair evaluates exactly the queries of the published sets."""
+@pytest.mark.skipif(not OXFORD.exists(), reason=f'{OXFORD} not found')
+def test_oxford_evaluates_the_published_queries():
+    """All 506 pairs evaluate exactly the queries of the published sets."""
     with np.load(OXFORD) as data:
         database, queries, truth = data['database'], data['queries'], data['true_neighbours']
-    asking = {tuple(row) for row in queries.tolist()}
-    is_query = np.array([tuple(row) in asking for row in database.tolist()])
+    published = {tuple(row) for row in queries.tolist()}
+    is_query = np.array([tuple(row) in published for row in database.tolist()])
     rows = [database[:, 0] == r for r in np.unique(database[:, 0])]
     runs = [
         Run(str(i), database[row, 1:], database[row, 1:], is_query[row])
@@ -128,27 +127,42 @@ def test_real_oxford_sets():
     assert result.recall_at_1 == 1.0
 
 
-def test_windows_are_half_open_and_exact():
+def test_exclude_recent_boundaries_are_exact():
     positions = np.array([[0.0, 0], [1, 0], [3, 0], [3, 0], [7, 0]])
     assert exclude_recent('frames', 2, positions).tolist() == [0, 0, 1, 2, 3]
     stamps = np.array([0, 1, 3, 3, 7]) * SECOND
     assert exclude_recent('time', 3.0, positions, stamps).tolist() == [0, 0, 1, 1, 4]
     assert exclude_recent('distance', 3.0, positions).tolist() == [0, 0, 1, 1, 4]
-    assert exclude_recent('frames', 0, positions).tolist() == [0, 1, 2, 3, 4]  # never itself
+    assert exclude_recent('frames', 0, positions).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]  # never the frame itself
 
 
-def test_bad_windows_are_refused():
+def test_find_revisits_includes_the_radius_by_default():
+    positions = np.array([[0.0, 0], [3, 4], [9, 0], [0, 1]])
+    ends = exclude_recent('frames', 1, positions)
+    assert find_revisits(positions, ends, 5.0).tolist() == [False, True, False, True]
+    strict = find_revisits(positions, ends, 5.0, inclusive=False)
+    assert strict.tolist() == [False, False, False, True]
+    assert not find_revisits(positions, ends * 0, 1e9).any()  # no candidates
+
+
+def test_exclude_recent_rejects_invalid_settings():
     positions = np.zeros((3, 2))
     with pytest.raises(DatasetError, match='backwards after frame 1'):
         exclude_recent('time', 1.0, positions, np.array([0, 5, 4]))
     with pytest.raises(DatasetError, match='needs 3 stamps, got none'):
         exclude_recent('time', 1.0, positions)
-    with pytest.raises(DatasetError, match='by one of'):
+    with pytest.raises(DatasetError, match='a unit among'):
         exclude_recent('laps', 1.0, positions)
 
 
 def make_drive(seed=0, count=400):
-    """Two and a half noisy laps, with a descriptor that mostly knows the place."""
+    """Two and a half noisy laps; descriptors are noisy positions."""
     rng = np.random.default_rng(seed)
     angle = np.linspace(0, 5 * np.pi, count)
     positions = 60 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -159,7 +173,7 @@ def make_drive(seed=0, count=400):
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_sequence_equals_the_slow_loop(seed):
+def test_evaluate_sequence_equals_the_loop(seed):
     descriptors, positions, _ = make_drive(seed)
     result = evaluate_sequence(
         descriptors, positions, exclude_recent('frames', 50, positions), 4.0
@@ -168,23 +182,23 @@ def test_sequence_equals_the_slow_loop(seed):
     for q in range(50, len(positions)):
         past = np.arange(q - 50 + 1)
         apart = np.linalg.norm(positions[past] - positions[q], axis=1)
-        unlike = np.linalg.norm(descriptors[past] - descriptors[q], axis=1)
-        rows.append((unlike.min(), apart[unlike.argmin()] <= 4, (apart <= 4).any()))
-    unlike, right, again = map(np.array, zip(*rows, strict=True))
-    assert (result.queries, result.revisits) == (len(rows), again.sum())
-    assert result.recall_at_1 == pytest.approx(right.sum() / again.sum())
+        distance = np.linalg.norm(descriptors[past] - descriptors[q], axis=1)
+        rows.append((distance.min(), apart[distance.argmin()] <= 4, (apart <= 4).any()))
+    distance, correct, revisit = map(np.array, zip(*rows, strict=True))
+    assert (result.queries, result.revisits) == (len(rows), revisit.sum())
+    assert result.recall_at_1 == pytest.approx(correct.sum() / revisit.sum())
     f1 = {
-        t: 2 * (right & (unlike <= t)).sum() / ((unlike <= t).sum() + again.sum()) for t in unlike
+        t: 2 * (correct & (distance <= t)).sum() / ((distance <= t).sum() + revisit.sum())
+        for t in distance
     }
     assert result.f1_max == pytest.approx(max(f1.values()))
-    claimed = result.match_distances < result.threshold_at_f1_max
-    assert 2 * (right & claimed).sum() / (claimed.sum() + again.sum()) == pytest.approx(
-        result.f1_max
-    )
+    detected = result.match_distances < result.threshold_at_f1_max
+    f1_at_threshold = 2 * (correct & detected).sum() / (detected.sum() + revisit.sum())
+    assert f1_at_threshold == pytest.approx(result.f1_max)
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_sequence_by_hand_with_foreign_matches():
+def test_score_sequence_on_a_hand_computed_case():
     positions = np.array([[0.0, 0], [50, 0], [100, 0], [1, 0], [51, 0], [300, 0]])
     ends = np.array([0, 0, 0, 2, 2, 2])
     matches, distances = np.array([-1, -1, -1, 0, 0, 1]), np.array([9, 9, 9, 0.1, 0.3, 0.2])
@@ -196,7 +210,7 @@ def test_sequence_by_hand_with_foreign_matches():
     assert result.f1_max == pytest.approx(2 * 1 / (1 + 2))
 
 
-def test_sequence_without_revisits():
+def test_evaluate_sequence_without_revisits():
     positions = np.arange(20.0)[:, None] * [100, 0]
     result = evaluate_sequence(positions, positions, exclude_recent('frames', 5, positions), 4.0)
     assert result.revisits == 0
@@ -205,26 +219,26 @@ def test_sequence_without_revisits():
 
 
 def slow_intra(descriptors, positions, stamps_s, official):
-    """The published script's loop, its off-by-one included when asked for."""
+    """The loop of the published script, with its off-by-one if `official`."""
     thresholds = np.linspace(0, 1, 1000)
     tp, fp, fn, tn = np.zeros((4, 1000), dtype=int)
-    revisits = correct = 0
+    revisits = matched = 0
     for q in range(len(stamps_s)):
         if stamps_s[q] - stamps_s[0] < 600:
             continue
         tt = next(i for i in range(len(stamps_s)) if stamps_s[i] > stamps_s[q] - 600)
         past = np.arange(tt + 1 if official else tt)
         apart = np.linalg.norm(positions[past] - positions[q], axis=1)
-        unlike = np.linalg.norm(descriptors[past] - descriptors[q], axis=1)
-        again, right = (apart < 3).any(), apart[unlike.argmin()] < 3
-        revisits, correct = revisits + again, correct + right
+        distance = np.linalg.norm(descriptors[past] - descriptors[q], axis=1)
+        revisit, correct = (apart < 3).any(), apart[distance.argmin()] < 3
+        revisits, matched = revisits + revisit, matched + correct
         for i, threshold in enumerate(thresholds):
-            if unlike.min() < threshold:
-                tp[i], fp[i] = tp[i] + right, fp[i] + (not right)
+            if distance.min() < threshold:
+                tp[i], fp[i] = tp[i] + correct, fp[i] + (not correct)
             else:
-                fn[i], tn[i] = fn[i] + again, tn[i] + (not again)
+                fn[i], tn[i] = fn[i] + revisit, tn[i] + (not revisit)
     f1 = [2 * a / (2 * a + b + c) for a, b, c in zip(tp, fp, fn, strict=True) if a > 0]
-    return tp, fp, fn, tn, max(f1), correct / revisits
+    return tp, fp, fn, tn, max(f1), matched / revisits
 
 
 @pytest.mark.parametrize('official', [False, True])
@@ -239,7 +253,7 @@ def test_wild_places_intra_equals_the_script(official):
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_official_window_admits_one_frame_too_recent():
+def test_official_window_admits_one_recent_frame():
     positions = np.array([[500.0, 0], [0, 0], [0, 0]])
     stamps = np.array([0, 500, 600]) * SECOND
     descriptors = np.array([[0.9], [0.0], [0.0]])
@@ -252,7 +266,7 @@ def test_official_window_admits_one_frame_too_recent():
     assert (revisits(False), revisits(True)) == (0, 1)
 
 
-def test_intra_radius_is_strict():
+def test_wild_places_intra_radius_is_exclusive():
     positions = np.array([[0.0, 0], [3, 0], [2.999, 0]])
     stamps = np.array([0, 600, 700]) * SECOND
     result = evaluate_wild_places_intra(np.zeros((3, 1)), positions, stamps)
@@ -260,7 +274,7 @@ def test_intra_radius_is_strict():
     assert result.recall_at_1 == 1.0
 
 
-def test_drive_shorter_than_its_window_has_no_queries():
+def test_drive_shorter_than_the_exclusion_has_no_queries():
     positions = np.zeros((5, 2))
     result = evaluate_sequence(positions, positions, exclude_recent('frames', 9, positions), 4.0)
     assert result.queries == 0
@@ -268,21 +282,23 @@ def test_drive_shorter_than_its_window_has_no_queries():
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_world_splits_queries_by_where_the_searched_drive_faces():
-    # Two drives along one street: b drives its second half the other way, and there its
-    # descriptors are those of a wrong place.
-    at = np.column_stack([np.arange(0.0, 200.0, 10.0), np.zeros(20)])
-    everyone = np.ones(20, dtype=bool)
+def test_evaluate_world_reports_opposite_headings_separately():
+    # Two drives along one street. The second half of b heads the opposite way, with the
+    # descriptors of other places.
+    xy = np.column_stack([np.arange(0.0, 200.0, 10.0), np.zeros(20)])
+    all_queries = np.ones(20, dtype=bool)
     forward = np.tile([1.0, 0.0, 0.0], (20, 1))
-    turned = forward * np.where(np.arange(20) < 10, 1.0, -1.0)[:, None]
-    confused = at + np.where(np.arange(20) < 10, 0.0, -1000.0)[:, None] * [1.0, 0.0]
+    headings_b = forward * np.where(np.arange(20) < 10, 1.0, -1.0)[:, None]
+    confused = xy + np.where(np.arange(20) < 10, 0.0, -1000.0)[:, None] * [1.0, 0.0]
     result = evaluate_world(
-        [Run('a', at, at, everyone), Run('b', confused, at, everyone)], [forward, turned], 4.0
+        [Run('a', xy, xy, all_queries), Run('b', confused, xy, all_queries)],
+        [forward, headings_b],
+        4.0,
     )
-    # Each drive finds the other's first half, and none of the second.
+    # Each drive recognizes the first half of the other and nothing of the second.
     assert (result.queries, result.queries_opposite) == (40, 20)
     assert result.pairs[0].database == 'a'
     assert result.recall_at_1 == pytest.approx(20 / 40)
     assert result.recall_at_1_opposite == 0.0
-    with pytest.raises(DatasetError, match='two drives'):
-        evaluate_world([Run('a', at, at, everyone)], [forward], 4.0)
+    with pytest.raises(DatasetError, match='at least two drives'):
+        evaluate_world([Run('a', xy, xy, all_queries)], [forward], 4.0)

@@ -1,4 +1,4 @@
-"""Figures render without pyplot's state; the numbers behind them obey their definitions."""
+"""Figures render without pyplot, and the computations behind them are correct."""
 
 from io import BytesIO
 from itertools import permutations
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lpr_training import figures
-from lpr_training.ica import fit_ica
-from lpr_training.spectra import effective_rank, rank
-from lpr_training.wasserstein import between_cells, exact_w2, gaussian_w2
+from lpr_training.analysis.effective_rank import effective_rank, rank
+from lpr_training.analysis.ica import fit_ica
+from lpr_training.analysis.wasserstein import between_cells, exact_w2, gaussian_w2
 
 RNG = np.random.default_rng
 
@@ -24,8 +24,8 @@ def ramp(count=10):
 def make_matches():
     positions = np.stack([np.cos(ramp(40) * 12), np.sin(ramp(40) * 12)], axis=1) * 50
     queries = np.arange(20, 40)
-    right = queries % 3 > 0
-    return positions, queries, queries - 20, right, np.ones(20, dtype=bool), queries % 5 > 0
+    correct = queries % 3 > 0
+    return positions, queries, queries - 20, correct, np.ones(20, dtype=bool), queries % 5 > 0
 
 
 FIGURES = {
@@ -58,31 +58,33 @@ def test_figure_renders(name):
         assert len(file.getvalue()) > 1000
 
 
-def test_figures_do_not_touch_pyplot():
+def test_figures_do_not_import_pyplot():
     code = 'import sys, lpr_training.figures; sys.exit("matplotlib.pyplot" in sys.modules)'
     env_path = ':'.join(sys.path)
     finished = subprocess.run([sys.executable, '-c', code], env={'PYTHONPATH': env_path})
     assert finished.returncode == 0
 
 
-def test_matches_are_counted_by_colour():
+def test_legend_counts_the_matches():
     axes = figures.plot_matches(*make_matches()).axes[0]
-    _, queries, _, right, _, claimed = make_matches()
+    _, queries, _, correct, _, detected = make_matches()
     labels = axes.get_legend_handles_labels()[1]
-    assert f'right ({(right & claimed).sum()})' in labels
-    assert f'wrong ({(~right & claimed).sum()})' in labels
-    assert f'missed ({(~claimed).sum()})' in labels
+    assert f'correct ({(correct & detected).sum()})' in labels
+    assert f'wrong ({(~correct & detected).sum()})' in labels
+    assert f'missed ({(~detected).sum()})' in labels
     assert len(queries) == 20
 
 
-def test_ranks_by_hand():
+def test_ranks_on_hand_computed_cases():
     spectra = np.stack(
         [np.diag([1.0, 1, 0, 0]), np.diag([1.0, 1, 1, 1]), np.diag([1.0, 1e-6, 0, 0])]
     )
     assert rank(spectra).tolist() == [2, 4, 1]
     np.testing.assert_allclose(effective_rank(spectra), [2, 4, 1], atol=2e-3)
-    turn = np.linalg.qr(RNG(0).normal(size=(4, 4)))[0]
-    np.testing.assert_allclose(effective_rank(turn @ spectra @ turn.T), effective_rank(spectra))
+    rotation = np.linalg.qr(RNG(0).normal(size=(4, 4)))[0]
+    np.testing.assert_allclose(
+        effective_rank(rotation @ spectra @ rotation.T), effective_rank(spectra)
+    )
 
 
 def test_w2_equals_the_best_of_all_permutations():
@@ -101,10 +103,12 @@ def test_w2_of_a_shift_is_its_length(distance):
     assert distance(a, a[::-1]) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_gaussian_w2_of_a_known_pair_and_as_a_cross_check():
+def test_gaussian_w2_of_a_known_pair_bounds_exact_w2():
     rng = RNG(3)
     a, b = rng.normal(size=(400, 3)), rng.normal(size=(400, 3)) * [1, 2, 3] + [1, 0, 0]
-    truth = np.sqrt(1 + (2 - 1) ** 2 + (3 - 1) ** 2)  # diagonal: differences of deviations
+    truth = np.sqrt(
+        1 + (2 - 1) ** 2 + (3 - 1) ** 2
+    )  # diagonal covariances: difference of standard deviations
     assert gaussian_w2(a, b) == pytest.approx(truth, rel=0.1)
     assert exact_w2(a, b) == pytest.approx(gaussian_w2(a, b), rel=0.1)
     assert gaussian_w2(a, b) <= exact_w2(a, b) + 1e-9  # a lower bound (Gelbrich)
@@ -130,8 +134,8 @@ def test_ica_recovers_independent_sources():
     assert sorted(correlation.argmax(axis=0)) == [0, 1]
 
 
-def test_ica_is_the_same_for_the_same_seed_and_refuses_flat_data():
+def test_ica_is_deterministic_and_rejects_low_rank_data():
     x = RNG(6).laplace(size=(200, 4))
     np.testing.assert_array_equal(fit_ica(x, 2, RNG(1)).matrix, fit_ica(x, 2, RNG(1)).matrix)
-    with pytest.raises(ValueError, match='fewer than 2'):
+    with pytest.raises(ValueError, match='rank 2 or more'):
         fit_ica(np.outer(np.arange(9.0), np.ones(4)), 2, RNG(1))

@@ -1,4 +1,4 @@
-"""simulate.py and preview.py from end to end, as a user runs them."""
+"""simulate.py and preview.py end to end."""
 
 from pathlib import Path
 
@@ -26,19 +26,19 @@ def content(folder: Path) -> dict[str, bytes]:
     [
         ('bag', 'bag', '256'),
         ('kitti', 'kitti', '256'),
-        ('oxford', 'oxford', '1024'),  # must leave 4096 points without the ground
+        ('oxford', 'oxford', '1024'),  # needs 4096 points above the ground
         ('wild_places_v2', 'wild_places', '256'),
         ('wild_places_v3', 'wild_places', '256'),
     ],
 )
-def test_what_is_simulated_is_read_back(tmp_path, layout, dataset, columns):
+def test_simulated_drives_are_readable_in_every_format(tmp_path, layout, dataset, columns):
     assert run(tmp_path / 'out', '--format', layout, '--columns', columns) == 0
     places = list(make_dataset(dataset, tmp_path / 'out'))
     assert len(places) == 6
     assert all(len(place.points) > 1000 for place in places)
 
 
-def test_the_same_command_gives_the_same_bytes(tmp_path):
+def test_the_same_options_produce_the_same_bytes(tmp_path):
     for name in ('a', 'b'):
         assert run(tmp_path / name, '--format', 'kitti', '--motion') == 0
     assert content(tmp_path / 'a') == content(tmp_path / 'b')
@@ -58,7 +58,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch, capsys, layou
     monkeypatch.setattr(Simulation, 'scan', interrupted)
     assert run(tmp_path / 'out', '--format', layout) == 130
     assert [p for p in tmp_path.rglob('*') if p.is_file()] == []
-    assert 'nothing was written' in capsys.readouterr().err
+    assert 'Nothing was written' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch, capsys, layou
         (['--drive-seed', '-2'], ['seed', '-2']),
     ],
 )
-def test_a_wrong_value_is_named_with_what_was_expected(tmp_path, capsys, wrong, expected):
+def test_a_bad_value_is_reported_with_the_expected_ones(tmp_path, capsys, wrong, expected):
     assert run(tmp_path / 'out', *wrong) == 1
     message = capsys.readouterr().err
     assert all(word in message for word in expected)
     assert not (tmp_path / 'out').exists()
 
 
-def test_an_existing_output_is_not_overwritten(tmp_path, capsys):
+def test_existing_output_is_not_overwritten(tmp_path, capsys):
     assert run(tmp_path / 'out') == 0
     before = content(tmp_path / 'out')
     assert run(tmp_path / 'out') == 1

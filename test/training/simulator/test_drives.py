@@ -1,4 +1,4 @@
-"""Drives come back both ways, odometry drifts slowly, scans follow the path."""
+"""Drives with revisits in both directions, drifting odometry, and scans along the path."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -19,10 +19,10 @@ from lpr_training.simulator import (
     read_trajectory,
     simulate_drive,
 )
-from lpr_training.simulator.curves import yaw_of
-from lpr_training.simulator.odometry import drifting
+from lpr_training.simulator.drive.odometry import drifting
+from lpr_training.simulator.geometry.polylines import yaw_of
 
-POSES = Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'kitti_poses'
+POSES = Path(__file__).resolve().parents[4] / 'shared' / 'data' / 'kitti_poses'
 SENSOR = replace(load_sensor('vlp16'), columns=300)
 
 
@@ -51,14 +51,14 @@ def write_poses(path: Path, xyz: np.ndarray) -> Path:
 
 @pytest.fixture
 def loop(tmp_path):
-    """Twice round a circle of 40 m radius over a gentle hill."""
+    """Return two laps of a circle of 40 m radius over a gentle hill."""
     angle = np.linspace(0.0, 4.0 * np.pi, 500)
     xyz = 40.0 * np.stack([np.sin(angle), 1.0 - np.cos(angle), 0.05 * np.sin(angle)], axis=1)
     return write_poses(tmp_path / 'loop.txt', xyz)
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_a_drive_revisits_in_both_directions_on_other_lines(suburb, seed):
+def test_a_drive_revisits_roads_in_both_directions_and_other_lanes(suburb, seed):
     drive = make_drive(suburb, 1000.0, seed=seed)
     xy, yaw = drive.xy[::8], yaw_of(drive.xy)[::8]
     far = np.linalg.norm(xy[:, None] - xy[None], axis=2)
@@ -70,7 +70,7 @@ def test_a_drive_revisits_in_both_directions_on_other_lines(suburb, seed):
     assert np.median(np.where(opposite, far, np.inf).min(axis=1)[opposite.any(axis=1)]) > 1.0
 
 
-def test_the_length_and_speed_are_those_asked_for(suburb):
+def test_make_drive_has_the_requested_length_and_speed(suburb):
     drive = make_drive(suburb, 500.0, speed_mps=5.0)
     assert drive.length_m == pytest.approx(500.0, abs=1.0)
     speed = np.linalg.norm(np.diff(drive.xy, axis=0), axis=1) / np.diff(drive.time_s)
@@ -80,12 +80,12 @@ def test_the_length_and_speed_are_those_asked_for(suburb):
 
 @pytest.mark.parametrize(('length', 'speed'), [(0.0, 8.0), (-5.0, 8.0), (float('nan'), 8.0),
                                                (100.0, 0.0), (np.inf, 8.0)])  # fmt: skip
-def test_a_wrong_length_or_speed_is_refused(suburb, length, speed):
-    with pytest.raises(ConfigError, match='not above 0'):
+def test_make_drive_rejects_a_bad_length_or_speed(suburb, length, speed):
+    with pytest.raises(ConfigError, match='expected a finite value above 0'):
         make_drive(suburb, length, speed_mps=speed)
 
 
-def test_scans_come_at_the_rate_or_the_spacing(car_park):
+def test_scans_follow_the_sensor_rate_or_the_spacing(car_park):
     drive = make_drive(car_park, 60.0)
     by_rate = simulate_drive(car_park, SENSOR, drive)
     stamps = [by_rate.scan(i).stamp_ns for i in range(3)]
@@ -97,7 +97,7 @@ def test_scans_come_at_the_rate_or_the_spacing(car_park):
     assert np.median(steps) == pytest.approx(3.0, abs=0.01)
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_the_threads(car_park):
+def test_the_same_seed_gives_the_same_bytes_for_any_number_of_threads(car_park):
     def content(workers, seed=1):
         config = SimulationConfig(spacing_m=5.0, workers=workers)
         drive = make_drive(car_park, 60.0)
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_threads(car_park):
     assert content(2) != content(2, seed=2)
 
 
-def test_a_place_looks_alike_on_another_day_but_not_the_same(suburb):
+def test_a_place_looks_similar_but_not_identical_on_another_day(suburb):
     drive = make_drive(suburb, 40.0)
     days = [suburb, on_day(suburb, Day(number=2))]
     a, b = (simulate_drive(w, SENSOR, drive).scan(20) for w in days)
@@ -124,7 +124,7 @@ def test_a_place_looks_alike_on_another_day_but_not_the_same(suburb):
     assert 0.3 < shared < 1.0
 
 
-def test_odometry_is_right_locally_and_drifts_over_the_drive(suburb):
+def test_odometry_is_accurate_locally_and_drifts_over_the_drive(suburb):
     drive = make_drive(suburb, 1500.0)
     truth = drive.poses(suburb.ground, drive.sample_times(10.0))
     errors = []
@@ -139,7 +139,7 @@ def test_odometry_is_right_locally_and_drifts_over_the_drive(suburb):
     early, late = mean[: len(mean) // 5].mean(), mean[-len(mean) // 5 :].mean()
     assert np.array_equal(odom[0], np.eye(4))
     assert late > 3.0 * early
-    assert 1.0 < late < 60.0  # metres, on 1500 m
+    assert 1.0 < late < 60.0  # meters, on 1500 m
 
 
 def test_each_kind_of_drift_has_its_declared_size():
@@ -160,7 +160,7 @@ def test_each_kind_of_drift_has_its_declared_size():
     assert shift.std() == pytest.approx(0.5, rel=0.15)
 
 
-def test_perfect_odometry_is_the_truth(suburb):
+def test_odometry_without_noise_is_the_ground_truth(suburb):
     drive = make_drive(suburb, 200.0)
     truth = drive.poses(suburb.ground, drive.sample_times(10.0))
     none = OdometryConfig(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -178,19 +178,19 @@ def test_uneven_ground_tilts_the_sensor(forest, suburb):
     assert tilt_deg(forest).max() > tilt_deg(suburb).max()
 
 
-def test_the_sensor_rides_at_its_height(car_park):
+def test_the_sensor_is_at_its_mounting_height(car_park):
     drive = make_drive(car_park, 100.0)
     T = simulate_drive(car_park, SENSOR, drive).T_world_sensor
     height = T[:, 2, 3] - car_park.ground.height(T[:, :2, 3])
     assert np.allclose(height, SENSOR.mount_height_m, atol=0.1)
 
 
-def test_a_world_is_built_along_a_recorded_drive(loop):
+def test_a_world_follows_a_recorded_drive(loop):
     trajectory = read_trajectory(loop)
     world = make_world('city', 1, trajectory=trajectory)
     drive = make_drive(world)
     assert drive.length_m == pytest.approx(2 * 2 * np.pi * 40.0, rel=0.01)
-    assert not world.plan.is_taken(drive.xy).any()
+    assert not world.plan.is_occupied(drive.xy).any()
     radius = np.linalg.norm(drive.xy - (0.0, 40.0), axis=1)
     assert np.allclose(radius, 40.0, atol=0.3)
     z = drive.poses(world.ground, drive.time_s)[:, 2, 3]
@@ -199,7 +199,7 @@ def test_a_world_is_built_along_a_recorded_drive(loop):
 
 
 @pytest.mark.skipif(not POSES.is_dir(), reason=f'no real trajectories in {POSES}')
-def test_a_real_drive_goes_forward_along_its_poses():
+def test_a_recorded_drive_moves_forward_along_its_poses():
     table = np.loadtxt(POSES / '07.txt')
     trajectory = read_trajectory(POSES / '07.txt', length_m=300.0)
     recorded = np.stack([table[:200, 11], -table[:200, 3]], axis=1)
@@ -207,11 +207,11 @@ def test_a_real_drive_goes_forward_along_its_poses():
     assert far.max() < 0.8
     assert trajectory.xy[20, 0] > 5.0  # z of the camera is forward
     world = make_world('city', 3, trajectory=trajectory)
-    assert not world.plan.is_taken(make_drive(world, 300.0).xy).any()
+    assert not world.plan.is_occupied(make_drive(world, 300.0).xy).any()
 
 
 @pytest.mark.parametrize('text', ['1 2 3\n', 'x\n', '0 ' * 11 + 'nan\n', ''])
-def test_a_bad_pose_file_is_named(tmp_path, text):
+def test_a_bad_pose_file_is_reported_by_name(tmp_path, text):
     path = tmp_path / 'bad.txt'
     path.write_text(text)
     with pytest.raises(DatasetError, match=r'bad'):
@@ -219,7 +219,7 @@ def test_a_bad_pose_file_is_named(tmp_path, text):
 
 
 def on_one_route(world, **options) -> tuple[np.ndarray, float]:
-    """Return how far a drive is from another of its route, and how they follow each other."""
+    """Return the distances between two drives of a route, and their relative direction."""
     first = make_drive(world, 400.0, seed=0, route_seed=1)
     second = make_drive(world, 400.0, seed=1, route_seed=1, **options)
     apart = np.linalg.norm(first.xy[:, None] - second.xy[None], axis=2)
@@ -227,13 +227,13 @@ def on_one_route(world, **options) -> tuple[np.ndarray, float]:
     return apart.min(axis=1), float(np.corrcoef(np.arange(len(nearest)), nearest)[0, 1])
 
 
-def test_drives_of_one_route_take_the_same_roads_each_in_its_own_way(suburb):
+def test_drives_of_one_route_take_the_same_roads_with_other_offsets(suburb):
     apart, order = on_one_route(suburb)
     assert 0.0 < np.median(apart) < suburb.recipe.road_width_m / 2
     assert order > 0.8
 
 
-def test_a_drive_backwards_is_on_the_same_roads_the_other_way(suburb):
+def test_a_backwards_drive_takes_the_same_roads_in_reverse(suburb):
     apart, order = on_one_route(suburb, backwards=True)
     assert 1.0 < np.median(apart) < suburb.recipe.road_width_m
     assert order < -0.8

@@ -1,4 +1,4 @@
-"""Places can be told apart in an ordinary world, and are mistaken for each other in a hard one."""
+"""Places are distinct in ordinary worlds and aliased in hard ones."""
 
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ from lpr_training.simulator import (
     on_day,
     simulate_drive,
 )
-from lpr_training.simulator.curves import left_normals
+from lpr_training.simulator.geometry.polylines import left_normals
 
 
 def descriptor(points: np.ndarray) -> np.ndarray:
-    """Greatest height in each cell of a polar grid around the sensor, (rings, sectors)."""
+    """Return the maximum height per cell of a polar grid, (rings, sectors)."""
     r, azimuth = np.hypot(points[:, 0], points[:, 1]), np.arctan2(points[:, 1], points[:, 0])
     ring = np.minimum(r / 2.0, 19).astype(int)
     sector = ((azimuth + np.pi) / (2 * np.pi) * 60).astype(int) % 60
@@ -28,7 +28,7 @@ def descriptor(points: np.ndarray) -> np.ndarray:
 
 
 def recall_next_day(kind: str, size_m: float) -> float:
-    """Share of places recognised on the next day, from the other lane, on the way back."""
+    """Return the fraction of places recognized on another day, from the other lane."""
     world = make_world(kind, 6, size_m=size_m)
     sensor = replace(load_sensor('vlp16'), columns=300)
     config = SimulationConfig(spacing_m=10.0, traffic_per_km=3.0)
@@ -49,7 +49,7 @@ def recall_next_day(kind: str, size_m: float) -> float:
     return float(np.mean(hits))
 
 
-def test_ordinary_worlds_are_distinct_and_hard_ones_are_not():
+def test_places_are_distinct_in_ordinary_worlds_only():
     ordinary = recall_next_day('suburb', 120.0)
     hard = {
         'car_park': recall_next_day('car_park', 150.0),

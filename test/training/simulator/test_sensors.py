@@ -1,13 +1,13 @@
-"""Sensors are what their YAML says."""
+"""Sensor models match their YAML files."""
 
 import numpy as np
 import pytest
 
 from lpr_ros.core.errors import ConfigError
 from lpr_training.simulator import load_sensor, sensor_names
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.scanner import Scanner
+from lpr_training.simulator.geometry import mesh as m
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.sensor.scanner import Scanner
 
 
 @pytest.mark.parametrize('name', sensor_names())
@@ -23,7 +23,7 @@ def test_points_lie_on_the_beams_of_the_file(name):
     low, high = sorted((sensor.azimuth_from_deg, sensor.azimuth_to_deg))
     assert low - 1e-3 <= azimuth.min() < low + 1.0
     assert high - 1.0 < azimuth.max() <= high + 1e-3
-    assert 0.0 <= found.share.min() <= found.share.max() < 1.0
+    assert 0.0 <= found.phase.min() <= found.phase.max() < 1.0
 
 
 @pytest.mark.parametrize(
@@ -31,25 +31,25 @@ def test_points_lie_on_the_beams_of_the_file(name):
     [('vlp16', 16, 15, -15), ('hdl32', 32, 10.67, -30.67), ('hdl64', 64, 2, -24.33),
      ('os1_128', 128, 22.5, -22.5)],
 )  # fmt: skip
-def test_the_known_sensors_have_their_beams(name, beams, top, bottom):
+def test_shipped_sensors_have_their_documented_beams(name, beams, top, bottom):
     elevation = np.degrees(load_sensor(name).elevations_rad())
     assert len(elevation) == beams
     assert elevation[[0, -1]] == pytest.approx([top, bottom])
     assert (np.diff(elevation) < 0).all()
 
 
-def test_a_solid_state_sensor_looks_ahead_only():
+def test_a_solid_state_sensor_has_a_forward_field_of_view():
     sensor = load_sensor('solid_state')
     assert np.abs(np.degrees(sensor.azimuths_rad())).max() <= 35.0
     assert (sensor.directions()[..., 0] > 0.5).all()
 
 
-def test_an_unknown_sensor_is_refused_with_the_known_ones():
+def test_an_unknown_sensor_is_rejected_with_the_known_names():
     with pytest.raises(ConfigError, match=r'hdl65.*hdl64'):
         load_sensor('hdl65')
 
 
-def test_a_sensor_file_with_a_wrong_value_names_file_and_value(tmp_path):
+def test_a_bad_value_in_a_sensor_file_is_reported_with_the_file(tmp_path):
     path = tmp_path / 'mine.yaml'
     path.write_text('columns: -3\n')
     with pytest.raises(ConfigError, match=r'mine\.yaml.*columns.*-3'):

@@ -1,17 +1,18 @@
-"""The suite of simulated worlds: parts that share nothing, and drives that go on when stopped."""
+"""The simulated suite: disjoint splits, and runs that resume."""
 
 import numpy as np
 import pytest
 
 from lpr_training.datasets.places import PlacesDataset
-from lpr_training.simulator import Simulation, suite
-from lpr_training.simulator.suite import SuiteWorld, sim_suite, write_world
+from lpr_training.simulator import Simulation
+from lpr_training.simulator.tools import suite
+from lpr_training.simulator.tools.suite import SuiteWorld, sim_suite, write_world
 import simulate_suite
 
 TINY = SuiteWorld('worlds', 'car_park', 2, ('vlp16', 'hdl32'), 60.0, 25.0, 10.0)
 
 
-def test_tested_worlds_days_and_sensors_are_not_trained_on():
+def test_test_worlds_and_sensors_are_not_trained_on():
     worlds = {part: [w for w in sim_suite() if w.part == part] for part in ('worlds', 'test')}
     assert {w.name for w in worlds['worlds']}.isdisjoint(w.name for w in worlds['test'])
     sensors = {part: {s for w in ws for s in w.sensors} for part, ws in worlds.items()}
@@ -20,7 +21,7 @@ def test_tested_worlds_days_and_sensors_are_not_trained_on():
     assert len(set(runs)) == len(runs)
 
 
-def test_a_stopped_suite_goes_on_and_gives_the_same_places(tmp_path, monkeypatch):
+def test_an_interrupted_suite_resumes_with_the_same_places(tmp_path, monkeypatch):
     real, cast = Simulation.scan, []
 
     def counted(self, index):
@@ -45,18 +46,18 @@ def test_a_stopped_suite_goes_on_and_gives_the_same_places(tmp_path, monkeypatch
         assert np.allclose(a.T_world_sensor, b.T_world_sensor)
 
 
-def test_thinned_scans_keep_one_point_per_voxel(tmp_path):
+def test_downsampled_scans_keep_one_point_per_voxel(tmp_path):
     write_world(TINY, tmp_path)
     points = PlacesDataset(tmp_path / 'worlds').points(0).astype(np.float64)
-    cells = np.floor((points - points.min(axis=0)) / (2 * suite.THINNED_M))
-    # At most one point in each of the eight small voxels of a large one, and edges of the grid.
+    cells = np.floor((points - points.min(axis=0)) / (2 * suite.VOXEL_M))
+    # At most one point in each of the eight voxels of a cell, plus the edges of the grid.
     assert np.unique(cells, axis=0, return_counts=True)[1].max() <= 27
 
 
-def test_the_command_names_what_it_wrote(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_what_it_wrote(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(simulate_suite, 'sim_suite', lambda: [TINY])
     line = ['--out', str(tmp_path), '--quiet', '--processes', '1']
     assert simulate_suite.main(line) == 0
     assert '6 new places in 1 worlds' in capsys.readouterr().out
     assert simulate_suite.main([*line, '--worlds', 'village_1']) == 1
-    assert "no world 'village_1'" in capsys.readouterr().err
+    assert "--worlds 'village_1': unknown" in capsys.readouterr().err

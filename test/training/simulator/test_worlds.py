@@ -1,4 +1,4 @@
-"""Worlds: decided by their seed, changed by their day, never in the way of a drive."""
+"""Worlds are determined by their seed, vary by day and keep roads clear."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from scipy.spatial import cKDTree
 
 from lpr_ros.core.errors import ConfigError
 from lpr_training.simulator import WORLDS, Day, make_drive, make_world, on_day
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.plan import Plan, rectangle
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.world.occupancy_plan import Plan, rectangle
 
 SIZE_M = {'car_park': 60.0}
 
@@ -23,13 +23,13 @@ def city():
 
 
 @pytest.mark.parametrize('kind', ['campus', 'forest', 'car_park'])
-def test_a_world_is_decided_by_its_seed(kind):
+def test_a_seed_determines_the_world(kind):
     a, b, other = (make_world(kind, seed, size_m=60.0).mesh().tobytes() for seed in (4, 4, 5))
     assert a == b
     assert a != other
 
 
-def test_another_day_moves_cars_but_no_building(city):
+def test_another_day_moves_cars_but_not_buildings(city):
     tomorrow = on_day(city, Day(number=1))
     assert tomorrow.fixed is city.fixed
     assert tomorrow.daily.tobytes() != city.daily.tobytes()
@@ -38,7 +38,7 @@ def test_another_day_moves_cars_but_no_building(city):
     assert rebuilt.daily.tobytes() == tomorrow.daily.tobytes()
 
 
-def test_autumn_takes_the_leaves_and_leaves_the_wood(city):
+def test_a_day_without_leaves_keeps_the_wood(city):
     def count(world, material):
         return int((world.mesh().material == material).sum())
 
@@ -47,7 +47,7 @@ def test_autumn_takes_the_leaves_and_leaves_the_wood(city):
     assert count(bare, Material.BARK) == count(city, Material.BARK)
 
 
-def test_snow_lies_on_the_ground_beside_the_road(city):
+def test_snow_covers_the_ground_next_to_the_road(city):
     white = on_day(city, Day(snow=True)).daily
     snow = white.material == Material.SNOW
     middle = white.vertices[white.faces[snow]].mean(axis=1)
@@ -65,10 +65,10 @@ def test_no_building_stands_on_a_road(world):
 
 
 @pytest.mark.parametrize('seed', range(2))
-def test_no_drive_passes_through_anything_that_stands(world, seed):
+def test_drives_do_not_collide_with_objects(world, seed):
     drive = make_drive(world, 600.0, seed=seed)
     assert world.plan.road_distance(drive.xy).max() < world.recipe.road_width_m / 2 + 0.6
-    # Beside the rasterised plan, ask the triangles; only twigs may hang over the road.
+    # Check the triangles as well as the plan; only twigs may hang over the road.
     hard = world.fixed.material != Material.LEAF
     fixed = world.fixed.vertices[world.fixed.faces[hard]].mean(axis=1)
     low = fixed[:, 2] - world.ground.height(fixed[:, :2])
@@ -80,26 +80,26 @@ def test_no_drive_passes_through_anything_that_stands(world, seed):
     assert np.min(gap) > 0.8
 
 
-def test_roads_have_buildings_or_trees_or_cars_beside_them(world):
+def test_roads_are_lined_with_objects(world):
     sites = world.sites
     near = [s[:2] for s in sites.slots] + [s[:2] for _, _, s in sites.trees]
     near += [spot[:2] for _, spot in sites.buildings]
     assert len(near) > 30
 
 
-def test_town_worlds_vary_and_the_row_of_houses_does_not():
+def test_buildings_vary_except_in_identical_houses():
     houses = make_world('identical_houses', 2, size_m=120.0).sites.buildings
     varied = make_world('suburb', 2, size_m=150.0).sites.buildings
     assert len({building for building, _ in houses}) == 1
     assert len({building for building, _ in varied}) == len(varied) > 20
 
 
-def test_an_unknown_world_is_refused_with_the_known_ones():
+def test_an_unknown_world_is_rejected_with_the_known_names():
     with pytest.raises(ConfigError, match=r'moon.*city.*forest'):
         make_world('moon', 0)
 
 
-def test_the_plan_refuses_what_is_taken_or_on_the_road():
+def test_claim_rejects_occupied_areas_and_roads():
     plan = Plan([np.array([[0.0, 0.0], [50.0, 0.0]])], 20.0)
     house = rectangle((25.0, 10.0), 0.3, 8.0, 6.0)
     assert plan.claim(house, 3.0)

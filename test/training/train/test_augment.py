@@ -1,10 +1,10 @@
-"""Augmentations do what their name says, in the order and units of the specification."""
+"""Each augmentation step has the documented effect, range and distribution."""
 
 import numpy as np
 import pytest
 
-from lpr_training import augment
-from lpr_training.augment import AugmentConfig, augment_cloud, draw_batch_matrix
+from lpr_training.train import augment
+from lpr_training.train.augment import AugmentConfig, augment_cloud, draw_batch_matrix
 
 OFF = {
     'jitter_sigma': 0.0,
@@ -27,14 +27,14 @@ def cloud():
     return np.random.default_rng(1).uniform(-1, 1, (4096, 3)).astype(np.float32)
 
 
-def test_everything_off_changes_nothing(cloud, rng):
+def test_disabled_augmentation_changes_nothing(cloud, rng):
     config = AugmentConfig(**OFF)
     changed = augment_cloud(cloud, config, rng) @ draw_batch_matrix(config, rng).T
     np.testing.assert_array_equal(changed, cloud)
 
 
 @pytest.mark.parametrize('removed', ['zero', 'delete'])
-def test_input_is_left_alone_and_float32_stays(cloud, rng, removed):
+def test_augmentation_keeps_its_input_and_dtype(cloud, rng, removed):
     before = cloud.copy()
     config = AugmentConfig(
         removed=removed, scale=0.1, yaw_deg=180.0, shift=1.0, sector_probability=1.0
@@ -46,7 +46,7 @@ def test_input_is_left_alone_and_float32_stays(cloud, rng, removed):
     np.testing.assert_array_equal(cloud, before)
 
 
-def test_same_seed_same_cloud(cloud):
+def test_augmentation_is_deterministic_per_seed(cloud):
     first, second = (augment_cloud(cloud, AugmentConfig(), np.random.default_rng(3)) for _ in '12')
     np.testing.assert_array_equal(first, second)
 
@@ -57,15 +57,15 @@ def test_jitter_is_clipped(cloud, rng):
     assert moved.std() == pytest.approx(0.001, rel=0.1)
 
 
-def test_dropout_share_is_uniform_up_to_its_limit(cloud):
-    shares = [
+def test_dropout_fraction_is_uniform_up_to_its_limit(cloud):
+    fractions = [
         augment.draw_dropout(cloud, 0.1, np.random.default_rng(s)).mean() for s in range(300)
     ]
-    assert max(shares) <= 0.1
-    assert np.mean(shares) == pytest.approx(0.05, abs=0.006)
+    assert max(fractions) <= 0.1
+    assert np.mean(fractions) == pytest.approx(0.05, abs=0.006)
 
 
-def test_removed_points_go_to_the_origin_or_vanish(cloud, rng):
+def test_removed_points_are_zeroed_or_deleted(cloud, rng):
     mask = augment.draw_dropout(cloud, 0.5, rng)
     zeroed = augment.remove(cloud, mask, 'zero')
     deleted = augment.remove(cloud, mask, 'delete')
@@ -74,16 +74,16 @@ def test_removed_points_go_to_the_origin_or_vanish(cloud, rng):
     np.testing.assert_array_equal(zeroed[~mask], deleted)
 
 
-def test_translation_is_one_vector_per_cloud(cloud, rng):
+def test_translation_is_constant_per_cloud(cloud, rng):
     moved = augment.translate(cloud, 0.01, rng) - cloud
     np.testing.assert_allclose(moved, np.broadcast_to(moved[0], moved.shape), atol=1e-6)
     assert 0 < np.abs(moved[0]).max() < 0.05
 
 
-def test_block_is_a_rectangle_of_the_asked_size_at_every_height(cloud):
+def test_block_is_a_rectangle_of_the_given_area_at_every_height(cloud):
     for seed in range(50):
         mask = augment.draw_block(cloud, (0.1, 0.1), (1.0, 1.0), np.random.default_rng(seed))
-        assert mask.mean() == pytest.approx(0.1, abs=0.03)  # uniform cloud: share = area
+        assert mask.mean() == pytest.approx(0.1, abs=0.03)  # the cloud is uniform
         inside = cloud[mask]
         low, high = inside[:, :2].min(axis=0), inside[:, :2].max(axis=0)
         in_box = ((cloud[:, :2] >= low) & (cloud[:, :2] <= high)).all(axis=1)
@@ -97,7 +97,7 @@ def test_block_aspect_is_y_over_x(cloud, rng):
     assert y / x == pytest.approx(3.0, rel=0.1)
 
 
-def test_sector_hides_one_wedge_beyond_its_range(cloud, rng):
+def test_sector_selects_a_wedge_beyond_its_range(cloud, rng):
     mask = augment.draw_sector(cloud, (90.0, 90.0), (0.5, 0.5), rng)
     ranges = np.hypot(cloud[:, 0], cloud[:, 1])
     assert ranges[mask].min() >= 0.5
@@ -106,19 +106,19 @@ def test_sector_hides_one_wedge_beyond_its_range(cloud, rng):
     assert (direction @ direction.T).min() > -0.01  # all within 90 degrees of each other
 
 
-def test_turn_keeps_heights_and_ranges_and_covers_all_headings(cloud):
+def test_rotate_keeps_heights_and_ranges_and_covers_all_headings(cloud):
     headings = []
     for seed in range(200):
-        turned = augment.turn(cloud[:5], 180.0, np.random.default_rng(seed))
-        np.testing.assert_allclose(turned[:, 2], cloud[:5, 2])
+        rotated = augment.rotate(cloud[:5], 180.0, np.random.default_rng(seed))
+        np.testing.assert_allclose(rotated[:, 2], cloud[:5, 2])
         np.testing.assert_allclose(
-            np.hypot(*turned[:, :2].T), np.hypot(*cloud[:5, :2].T), rtol=1e-5
+            np.hypot(*rotated[:, :2].T), np.hypot(*cloud[:5, :2].T), rtol=1e-5
         )
-        headings.append(np.arctan2(turned[0, 1], turned[0, 0]))
+        headings.append(np.arctan2(rotated[0, 1], rotated[0, 0]))
     assert np.histogram(headings, 4, (-np.pi, np.pi))[0].min() > 30
 
 
-def test_shift_stays_in_its_disc_and_on_the_ground(cloud):
+def test_shift_is_horizontal_and_uniform_over_the_disc(cloud):
     moved = np.array(
         [augment.shift(cloud, 2.0, np.random.default_rng(s))[0] - cloud[0] for s in range(200)]
     )
@@ -128,13 +128,13 @@ def test_shift_stays_in_its_disc_and_on_the_ground(cloud):
     np.testing.assert_allclose(moved[:, 2], 0, atol=1e-6)
 
 
-def test_scale_is_one_factor(cloud, rng):
+def test_scale_is_uniform(cloud, rng):
     ratio = augment.scale(cloud, 0.1, rng) / cloud
     assert np.ptp(ratio) < 1e-5
     assert 0.9 <= ratio[0, 0] <= 1.1
 
 
-def test_height_is_scaled_alone_by_one_factor(cloud, rng):
+def test_scale_height_changes_z_only(cloud, rng):
     changed = augment.scale_height(cloud, 0.4, rng)
     np.testing.assert_array_equal(changed[:, :2], cloud[:, :2])
     ratio = changed[:, 2] / cloud[:, 2]
@@ -142,7 +142,7 @@ def test_height_is_scaled_alone_by_one_factor(cloud, rng):
     assert 0.6 <= ratio[0] <= 1.4
 
 
-def test_height_cut_lowers_and_removes_what_is_under_the_ground(rng):
+def test_height_cut_lowers_the_cloud_and_removes_points_below_zero(rng):
     column = np.stack([np.zeros(100), np.zeros(100), np.linspace(0.0, 4.0, 100)], axis=1)
     config = AugmentConfig(**{**OFF, 'height_cut': 0.8, 'removed': 'delete'})
     tops = []
@@ -155,7 +155,7 @@ def test_height_cut_lowers_and_removes_what_is_under_the_ground(rng):
     assert max(tops) == pytest.approx(4.0, abs=0.05)
 
 
-def test_flip_shares_and_rotation_limit():
+def test_batch_matrix_flips_and_rotates_within_limits():
     config = AugmentConfig()
     matrices = np.array(
         [augment.draw_batch_matrix(config, np.random.default_rng(s)) for s in range(800)]
@@ -170,20 +170,21 @@ def test_flip_shares_and_rotation_limit():
     assert np.abs(matrices[:, 0, 1]).max() <= np.sin(np.radians(5)) + 1e-6
 
 
-def test_a_stretched_world_is_the_same_from_every_pose_and_spot(cloud, rng):
+def test_view_from_is_consistent_between_poses(cloud, rng):
     config = AugmentConfig(stretch=0.3, move=4.0)
-    world = augment.draw_stretch(config, rng)
+    deformation = augment.draw_stretch(config, rng)
     for heading, position in ((0.4, [3.0, -2.0, 0.5]), (-2.0, [-7.0, 1.0, 0.0])):
         T = np.eye(4)
         T[:3, :3], T[:3, 3] = augment.yaw_matrix(heading), position
-        seen = (cloud - T[:3, 3]) @ T[:3, :3]  # the world's points in the frame of the sensor
+        seen = (cloud - T[:3, 3]) @ T[:3, :3]  # in the sensor frame
         (move,) = augment.draw_moves(config, 1, rng)
-        stretched = augment.see_from(seen.astype(np.float32), T, world, move)
-        T[:3, 3] = world @ T[:3, 3] + move
-        np.testing.assert_allclose(stretched @ T[:3, :3].T + T[:3, 3], cloud @ world.T, atol=1e-4)
+        stretched = augment.view_from(seen.astype(np.float32), T, deformation, move)
+        T[:3, 3] = deformation @ T[:3, 3] + move
+        in_world = stretched @ T[:3, :3].T + T[:3, 3]
+        np.testing.assert_allclose(in_world, cloud @ deformation.T, atol=1e-4)
 
 
-def test_moves_go_every_way_up_to_their_limit_on_the_ground(rng):
+def test_moves_are_horizontal_and_uniform_in_length(rng):
     moves = augment.draw_moves(AugmentConfig(move=4.0), 2000, rng)
     length = np.linalg.norm(moves, axis=1)
     assert 3.9 < length.max() <= 4.0
@@ -193,7 +194,7 @@ def test_moves_go_every_way_up_to_their_limit_on_the_ground(rng):
     assert not augment.draw_moves(AugmentConfig(), 3, rng).any()
 
 
-def test_stretch_stays_within_its_share_and_leaves_heights():
+def test_stretch_is_limited_and_keeps_heights():
     draws = [
         augment.draw_stretch(AugmentConfig(stretch=0.25), np.random.default_rng(s))
         for s in range(200)
@@ -208,7 +209,7 @@ def test_stretch_stays_within_its_share_and_leaves_heights():
 
 @pytest.mark.parametrize('removed', ['zero', 'delete'])
 @pytest.mark.parametrize('count', [0, 1, 2])
-def test_tiny_clouds_survive(count, removed, rng):
+def test_augmentation_accepts_tiny_clouds(count, removed, rng):
     points = np.ones((count, 3), dtype=np.float32)
     config = AugmentConfig(removed=removed, block_probability=1.0, sector_probability=1.0)
     assert augment_cloud(points, config, rng).shape[1] == 3

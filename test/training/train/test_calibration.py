@@ -1,4 +1,4 @@
-"""Calibration: a falling, honest probability of distance, and gates that keep their precision."""
+"""Calibration: a decreasing, accurate probability, and distances of given precision."""
 
 import json
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
-from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.errors import ConfigError, DatasetError
-from lpr_training.calibration import (
+from lpr_ros.core.model.calibration import Calibration
+from lpr_training.train.calibration import (
     _by_distance,
     _pool,
     distance_at_precision,
@@ -26,7 +26,7 @@ def true_probability(distances):
     return 1 / (1 + np.exp(8 * (distances - 0.9)))
 
 
-def test_probability_falls_and_is_close_to_the_truth():
+def test_probability_decreases_and_is_close_to_the_truth():
     table = fit_calibration(*make_pairs())
     grid = np.linspace(0, 2.5, 300)
     fitted = np.array([table.probability(x) for x in grid])
@@ -38,13 +38,13 @@ def test_probability_falls_and_is_close_to_the_truth():
     assert (table.pairs, table.radius_m) == (4000, 5.0)
 
 
-def test_claimed_probabilities_come_true_on_new_pairs():
+def test_probabilities_hold_on_new_pairs():
     table = fit_calibration(*make_pairs(0))
     distances, is_same = make_pairs(1)
-    claimed = np.array([table.probability(x) for x in distances])
+    predicted = np.array([table.probability(x) for x in distances])
     for low in (0.0, 0.2, 0.5, 0.8):
-        chosen = (claimed >= low) & (claimed < low + 0.2)
-        assert is_same[chosen].mean() == pytest.approx(claimed[chosen].mean(), abs=0.06)
+        chosen = (predicted >= low) & (predicted < low + 0.2)
+        assert is_same[chosen].mean() == pytest.approx(predicted[chosen].mean(), abs=0.06)
 
 
 def test_pooling_equals_isotonic_regression():
@@ -59,14 +59,14 @@ def test_pooling_equals_isotonic_regression():
     assert [b.pairs for b in pooled] == counts
 
 
-def test_few_pairs_never_claim_certainty():
+def test_few_pairs_are_never_certain():
     table = fit_calibration(np.array([0.1, 0.2, 0.9]), np.array([True, True, False]))
     assert table.probability(0.15) == pytest.approx(3 / 4)
     assert table.probability(0.9) == pytest.approx(1 / 3)
     assert table.probability(99.0) == pytest.approx(1 / 3)
 
 
-def test_precision_gates_by_hand():
+def test_distance_at_precision_on_a_hand_computed_case():
     distances = np.arange(10) / 10
     is_same = np.array([1, 1, 1, 0, 1, 1, 1, 1, 1, 0], dtype=bool)
     assert distance_at_precision(distances, is_same, 0.99) == pytest.approx(0.2)
@@ -75,13 +75,13 @@ def test_precision_gates_by_hand():
     assert distance_at_precision(distances, ~is_same, 0.5) == 0.0
 
 
-def test_ties_are_accepted_or_refused_together():
+def test_distance_at_precision_does_not_split_ties():
     distances = np.array([0.1, 0.2, 0.2, 0.2])
     is_same = np.array([True, True, False, False])
     assert distance_at_precision(distances, is_same, 0.99) == pytest.approx(0.1)
 
 
-def test_gates_nest():
+def test_higher_precision_needs_smaller_distances():
     table = fit_calibration(*make_pairs())
     assert (
         0
@@ -91,7 +91,7 @@ def test_gates_nest():
     )
 
 
-def test_round_trip_through_json():
+def test_calibration_survives_json():
     table = fit_calibration(*make_pairs())
     assert Calibration.from_dict(json.loads(json.dumps(table.to_dict()))) == table
 
@@ -100,13 +100,13 @@ def test_round_trip_through_json():
     ('distances', 'probabilities'),
     [((0.0, 1.0), (0.5,)), ((1.0, 0.0), (0.9, 0.1)), ((0.0, 1.0), (0.1, 0.9)), ((), ())],
 )
-def test_tables_that_do_not_fall_are_refused(distances, probabilities):
+def test_calibration_rejects_invalid_tables(distances, probabilities):
     with pytest.raises(ConfigError, match='Calibration'):
         Calibration(distances=distances, probabilities=probabilities)
 
 
-def test_bad_pairs_are_refused():
-    with pytest.raises(DatasetError, match='0 distances'):
+def test_fit_calibration_rejects_invalid_pairs():
+    with pytest.raises(DatasetError, match='got 0 distances'):
         fit_calibration(np.zeros(0), np.zeros(0, dtype=bool))
-    with pytest.raises(DatasetError, match='not finite'):
+    with pytest.raises(DatasetError, match='needs finite distances'):
         fit_calibration(np.array([np.nan]), np.array([True]))

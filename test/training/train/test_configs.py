@@ -1,4 +1,4 @@
-"""Every experiment file of config/ loads, says what SPEC B.4 says, and builds a model."""
+"""Every experiment of config/ loads, has the published values and builds a model."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +9,12 @@ from lpr_ros.core.config import override, parse_assignments
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.config import PRESETS
 from lpr_ros.core.model.place_model import PlaceModel
-from lpr_training.config import TrainConfig
-from lpr_training.datasets.oxford_sets import RADII_M
-from lpr_training.datasets.wild_places_sets import NON_NEGATIVE_M, POSITIVE_M
-from lpr_training.engine import learning_rate
+from lpr_training.datasets.splits.oxford import RADII_M
+from lpr_training.datasets.splits.wild_places import NON_NEGATIVE_M, POSITIVE_M
+from lpr_training.train.config import TrainConfig
+from lpr_training.train.trainer import learning_rate
 
-CONFIG = Path(__file__).resolve().parents[1] / 'config'
+CONFIG = Path(__file__).resolve().parents[3] / 'config'
 EXPERIMENTS = (
     'kitti_bev',
     'oxford_baseline',
@@ -41,7 +41,7 @@ def test_experiment_loads_and_builds(name):
 
 @pytest.mark.parametrize('name', EXPERIMENTS)
 @pytest.mark.parametrize(('c', 'm'), [(16, 16), (32, 32), (128, 64)])
-def test_size_of_the_descriptor_by_override(name, c, m):
+def test_descriptor_size_can_be_overridden(name, c, m):
     config = load(name, f'model.pooling.channels={c}', f'model.pooling.clusters={m}')
     assert PlaceModel(config.model).out_dim == c * m
 
@@ -49,7 +49,7 @@ def test_size_of_the_descriptor_by_override(name, c, m):
 @pytest.mark.parametrize(
     ('name', 'epochs'), [('oxford_baseline', 400), ('oxford_refined', 500), ('wild_places', 100)]
 )
-def test_values_of_the_paper(name, epochs):
+def test_experiments_have_the_published_values(name, epochs):
     config = load(name)
     assert (config.epochs, config.batch_size, config.chunk_size) == (epochs, 2048, 128)
     assert (config.learning_rate, config.weight_decay) == (1e-3, 1e-4)
@@ -57,7 +57,7 @@ def test_values_of_the_paper(name, epochs):
     assert (config.loss.temperature, config.loss.positives_per_query) == (0.01, 4)
 
 
-def test_radii_are_those_of_the_benchmarks():
+def test_experiments_have_the_radii_of_the_benchmarks():
     for kind, radii in RADII_M.items():
         data = load(f'oxford_{kind}').data
         assert (data.positive_m, data.non_negative_m) == radii
@@ -65,7 +65,7 @@ def test_radii_are_those_of_the_benchmarks():
     assert (data.positive_m, data.non_negative_m) == (POSITIVE_M, NON_NEGATIVE_M)
 
 
-def test_gem_head_makes_the_published_networks():
+def test_published_networks_can_be_configured():
     gem = 'model.pooling.kind=gem'
     assert load('oxford_baseline', gem).model == PRESETS['minkloc3dv2']()
     assert load('oxford_minkloc3d', gem).model == PRESETS['minkloc3d']()
@@ -76,7 +76,7 @@ def test_gem_head_makes_the_published_networks():
     assert netvlad == PRESETS['pointnetvlad']()
 
 
-def test_learning_rate_follows_the_cosine():
+def test_learning_rate_follows_a_cosine():
     config = load('oxford_baseline')
     rates = [learning_rate(config, epoch) for epoch in range(config.epochs)]
     assert rates[0] == pytest.approx(1e-3)
@@ -85,14 +85,14 @@ def test_learning_rate_follows_the_cosine():
     assert all(a > b for a, b in pairwise(rates))
 
 
-def test_warm_up_rises_to_the_full_rate():
+def test_warm_up_ends_at_the_full_rate():
     config = load('kitti_bev', 'warmup_epochs=4')
     rates = [learning_rate(config, epoch) for epoch in range(6)]
     assert rates[:4] == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3])
     assert rates[4] == pytest.approx(1e-3)
 
 
-def test_exponent_without_a_point_is_a_number():
+def test_override_parses_exponents_without_a_decimal_point():
     assert load('sim', 'learning_rate=5e-4').learning_rate == 5e-4
 
 
@@ -108,12 +108,12 @@ def test_exponent_without_a_point_is_a_number():
         ('learning_rate=fast', 'expected float'),
     ],
 )
-def test_wrong_override_is_refused(assignment, message):
+def test_invalid_override_is_rejected(assignment, message):
     with pytest.raises(ConfigError, match=message.replace('.', r'\.')):
         load('sim', assignment)
 
 
-def test_unknown_key_in_a_file_names_file_and_key(tmp_path):
+def test_unknown_key_is_reported_with_its_file(tmp_path):
     path = tmp_path / 'wrong.yaml'
     path.write_text('model: {poolin: {}}')
     with pytest.raises(ConfigError, match=r'wrong\.yaml: model: unknown key .poolin'):

@@ -1,23 +1,23 @@
-"""Losses agree with slow loops, are right at the extremes, and have usable gradients."""
+"""Losses against straightforward loops, at extremes, and their gradients."""
 
 import numpy as np
 import pytest
 import torch
 
-from lpr_training.batch_geometry import distances, squared_distances
-from lpr_training.losses import (
+from lpr_training.train.losses import (
     BatchHardTriplet,
     LazyQuadruplet,
     LossConfig,
     TruncatedSmoothAP,
     build_loss,
 )
+from lpr_training.train.pair_distances import distances, squared_distances
 
 LOSSES = [TruncatedSmoothAP(0.1, 3), BatchHardTriplet(0.5), LazyQuadruplet(0.5, 0.2)]
 
 
 def make_batch(seed=0, size=14, dim=5):
-    """Places on a line, positive within 1.5, negative beyond 3; the zone between is neither."""
+    """Places on a line: positives within 1.5, negatives beyond 3."""
     rng = np.random.default_rng(seed)
     places = rng.uniform(0, 8, size)
     apart = np.abs(places[:, None] - places[None, :])
@@ -98,7 +98,7 @@ def test_gradient_matches_finite_differences(loss):
 
 
 @pytest.mark.parametrize('loss', LOSSES, ids=lambda x: type(x).__name__)
-def test_perfect_ranking_costs_nothing(loss):
+def test_loss_of_a_perfect_ranking_is_zero(loss):
     place = torch.arange(12) // 3
     same = place[:, None] == place[None, :]
     embeddings = 10.0 * torch.nn.functional.one_hot(place).float()
@@ -122,7 +122,7 @@ def test_duplicate_embeddings_have_a_finite_gradient(loss, dtype):
 
 
 @pytest.mark.parametrize('loss', LOSSES, ids=lambda x: type(x).__name__)
-def test_batch_without_positives_is_zero_and_still_backward(loss):
+def test_loss_without_positives_is_zero_and_differentiable(loss):
     embeddings = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
     nothing = torch.zeros(4, 4, dtype=torch.bool)
     value, statistics = loss(embeddings, nothing, ~nothing)
@@ -132,8 +132,8 @@ def test_batch_without_positives_is_zero_and_still_backward(loss):
     assert statistics['queries'] == 0
 
 
-def test_recall_statistic_needs_the_positive_first():
-    """One negative ahead of the positive is a miss (the original counts it as a hit)."""
+def test_recall_statistic_requires_the_positive_first():
+    """One negative nearer than the positive is a miss; MinkLoc3Dv2 counts it as a hit."""
     embeddings = torch.tensor([[0.0], [2.0], [1.0], [9.0]])
     positives = torch.zeros(4, 4, dtype=torch.bool)
     positives[0, 1] = True
@@ -154,7 +154,7 @@ def test_distances_are_exact_far_from_the_origin():
     assert (squared_distances(points).diagonal() == 0).all()
 
 
-def test_config_names_build_their_loss():
+def test_build_loss_uses_the_configuration():
     config = LossConfig(name='batch_hard_triplet', margin=0.7, swap=False)
     loss = build_loss(config)
     assert isinstance(loss, BatchHardTriplet)

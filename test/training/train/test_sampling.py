@@ -1,19 +1,19 @@
-"""The batch sampler: pairs of positives, every place at most once unless it must."""
+"""The batch sampler: positive pairs, with as few repetitions as possible."""
 
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.sampling import each_with_a_neighbour, few_worlds_at_a_time, plan_epoch
+from lpr_training.train.sampling import insert_neighbors, order_by_world_groups, plan_epoch
 
 
 def line_positives(count, reach=2):
-    everyone = np.arange(count)
-    return [everyone[(np.abs(everyone - i) <= reach) & (everyone != i)] for i in everyone]
+    places = np.arange(count)
+    return [places[(np.abs(places - i) <= reach) & (places != i)] for i in places]
 
 
-def test_batches_are_pairs_of_positives():
+def test_batches_consist_of_positive_pairs():
     positives = line_positives(101)
     for batch in plan_epoch(positives, 16, np.random.default_rng(0)):
         assert 4 <= len(batch) <= 16
@@ -21,31 +21,31 @@ def test_batches_are_pairs_of_positives():
             assert partner in positives[element]
 
 
-def test_every_place_is_used_and_only_leftovers_repeat():
+def test_every_place_is_used_and_few_repeat():
     positives = line_positives(101)
     batches = plan_epoch(positives, 16, np.random.default_rng(0))
     assert [len(b) for b in batches[:-1]] == [16] * (len(batches) - 1)
     used, counts = np.unique(np.concatenate(batches), return_counts=True)
-    assert len(used) >= 101 - 3  # a last batch of under four may be dropped
+    assert len(used) >= 101 - 3  # a last batch of fewer than four is dropped
     firsts = np.concatenate(batches)[0::2]
     assert len(np.unique(firsts)) == len(firsts)
     assert (counts > 1).sum() < 30
 
 
-def test_partner_repeats_when_no_unused_positive_is_left():
+def test_positive_repeats_if_all_are_used():
     positives = [np.array([1]), np.array([0]), np.array([0]), np.array([0])]
     flat = np.concatenate(plan_epoch(positives, 8, np.random.default_rng(0)))
     assert sorted(set(flat)) == [0, 1, 2, 3]
     assert (flat == 0).sum() >= 2
 
 
-def test_places_without_positives_are_left_out():
+def test_places_without_positives_are_skipped():
     positives = [*line_positives(20), *[np.array([], dtype=int)] * 5]
     used = np.concatenate(plan_epoch(positives, 8, np.random.default_rng(0)))
     assert used.max() < 20
 
 
-def test_short_last_batch_is_dropped_below_four():
+def test_last_batch_of_fewer_than_four_is_dropped():
     positives = [np.array([i ^ 1]) for i in range(10)]  # five disjoint pairs
     sizes = [len(b) for b in plan_epoch(positives, 4, np.random.default_rng(0))]
     assert sizes == [4, 4]
@@ -53,8 +53,8 @@ def test_short_last_batch_is_dropped_below_four():
     assert sizes == [6, 4]
 
 
-def test_unused_partners_come_first():
-    """In cliques of four nobody is left alone, so nobody is ever drawn twice."""
+def test_unused_positives_are_preferred():
+    """In cliques of four, a partition into pairs exists, so no place repeats."""
     cliques = np.arange(80).reshape(20, 4)
     positives = [clique[clique != i] for clique in cliques for i in clique]
     for seed in range(5):
@@ -62,9 +62,9 @@ def test_unused_partners_come_first():
         assert sorted(flat) == list(range(80))
 
 
-def test_few_worlds_at_a_time_takes_every_place_once_and_finishes_its_worlds(rng):
+def test_order_by_world_groups_completes_each_group(rng):
     worlds = np.array(['a', 'b', 'c', 'd', 'e'])[rng.integers(5, size=200)]
-    order = few_worlds_at_a_time(worlds.tolist(), 2, rng)
+    order = order_by_world_groups(worlds.tolist(), 2, rng)
     assert sorted(order) == list(range(200))
     first_seen = dict.fromkeys(worlds[order])  # worlds in order of appearance
     changes = np.flatnonzero(worlds[order][1:] != worlds[order][:-1])
@@ -72,38 +72,36 @@ def test_few_worlds_at_a_time_takes_every_place_once_and_finishes_its_worlds(rng
     for pair in (list(first_seen)[:2], list(first_seen)[2:4]):
         at = np.flatnonzero(np.isin(worlds[order], pair))
         assert at[-1] - at[0] + 1 == len(at)
-    assert not np.array_equal(order, few_worlds_at_a_time(worlds.tolist(), 2, rng))
+    assert not np.array_equal(order, order_by_world_groups(worlds.tolist(), 2, rng))
 
 
-def test_partners_are_preferred_ones_as_long_as_there_are_any() -> None:
+def test_preferred_positives_are_used_first() -> None:
     positives = [np.setdiff1d(np.arange(i // 4 * 4, i // 4 * 4 + 4), [i]) for i in range(40)]
     preferred = [np.array([i ^ 2]) if i < 20 else np.array([], np.int64) for i in range(40)]
-    flat = np.concatenate(
-        plan_epoch(positives, 8, np.random.default_rng(0), preferred=preferred)
-    )
+    flat = np.concatenate(plan_epoch(positives, 8, np.random.default_rng(0), preferred=preferred))
     pairs = flat.reshape(-1, 2)
     assert sorted(flat) == list(range(40))
     assert all(second == first ^ 2 for first, second in pairs if first < 20)
     assert all(second in positives[first] for first, second in pairs)
 
 
-def test_every_place_is_followed_by_a_neighbour_and_all_places_come() -> None:
-    neighbours = [np.array([j for j in (i - 2, i + 2) if 0 <= j < 30]) for i in range(30)]
-    neighbours[7] = np.array([], dtype=np.int64)
-    order = each_with_a_neighbour(np.arange(30), neighbours, np.random.default_rng(0)).tolist()
+def test_insert_neighbors_adds_one_after_every_place() -> None:
+    neighbors = [np.array([j for j in (i - 2, i + 2) if 0 <= j < 30]) for i in range(30)]
+    neighbors[7] = np.array([], dtype=np.int64)
+    order = insert_neighbors(np.arange(30), neighbors, np.random.default_rng(0)).tolist()
     assert set(order) == set(range(30))
     pairs = pairwise(order)
-    assert sum(after in neighbours[place] for place, after in pairs) >= 29  # all but place 7
+    assert sum(after in neighbors[place] for place, after in pairs) >= 29  # all but place 7
 
 
-def test_places_of_a_batch_are_near_each_other_with_neighbours() -> None:
+def test_insert_neighbors_puts_nearby_places_into_one_batch() -> None:
     positives = [np.array([i ^ 1]) for i in range(400)]
-    neighbours = [np.array([(i + 2) % 400, (i - 2) % 400]) for i in range(400)]
+    neighbors = [np.array([(i + 2) % 400, (i - 2) % 400]) for i in range(400)]
     rng = np.random.default_rng(0)
 
-    def near_pairs(order: NDArray[np.int64] | None) -> int:
+    def count_neighbors(order: NDArray[np.int64] | None) -> int:
         batches = plan_epoch(positives, 16, rng, order)
-        return sum(np.isin(neighbours[i], batch).any() for batch in batches for i in batch)
+        return sum(np.isin(neighbors[i], batch).any() for batch in batches for i in batch)
 
-    order = each_with_a_neighbour(rng.permutation(400), neighbours, rng)
-    assert near_pairs(order) > 3 * near_pairs(None)
+    order = insert_neighbors(rng.permutation(400), neighbors, rng)
+    assert count_neighbors(order) > 3 * count_neighbors(None)

@@ -1,4 +1,4 @@
-"""Independent components by the fixed-point algorithm (FastICA; Hyvarinen and Oja, 2000)."""
+"""Independent component analysis by FastICA (Hyvarinen and Oja, 2000)."""
 
 from dataclasses import dataclass
 
@@ -24,16 +24,16 @@ class Projection:
 def fit_ica(
     vectors: NDArray[np.floating], components: int, rng: np.random.Generator
 ) -> Projection:
-    """Fit independent components to vectors (N, C): whiten, then maximise non-Gaussianity.
+    """Fit independent components to vectors (N, C): whiten, then maximize non-Gaussianity.
 
-    Symmetric decorrelation with the log cosh contrast; each component's largest weight is made
-    positive, so that the result does not hang on arbitrary signs.
+    Symmetric decorrelation with the log cosh contrast. The largest weight of each component is
+    made positive, because its sign is arbitrary.
     """
     x = np.asarray(vectors, dtype=np.float64)
     mean = x.mean(axis=0)
     _, scale, axes = np.linalg.svd(x - mean, full_matrices=False)
     if len(scale) < components or scale[components - 1] <= 1e-9 * max(scale[0], 1e-300):
-        raise ValueError(f'vectors {x.shape} have fewer than {components} directions')
+        raise ValueError(f'expected vectors of rank {components} or more, got shape {x.shape}')
     whitening = axes[:components] / scale[:components, None] * np.sqrt(len(x))
     white = (x - mean) @ whitening.T
     rotation = _decorrelate(rng.standard_normal((components, components)))

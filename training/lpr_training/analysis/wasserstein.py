@@ -1,4 +1,4 @@
-"""2-Wasserstein distances between Voronoi cells: exact by assignment, and of fitted Gaussians."""
+"""2-Wasserstein distances between Voronoi cells, exact or of fitted Gaussians."""
 
 from itertools import combinations
 
@@ -9,18 +9,18 @@ from scipy.spatial.distance import cdist
 
 
 def exact_w2(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """Return W2 between two equally large samples (N, C) of uniform weight.
+    """Return W2 between two samples (N, C) of equal size and uniform weight.
 
-    W2^2 is the least mean squared distance over all one-to-one assignments.
+    W2^2 is the minimum mean squared distance over all one-to-one assignments.
     """
     if len(a) != len(b):
-        raise ValueError(f'samples of {len(a)} and {len(b)} vectors; expected equally many')
+        raise ValueError(f'expected samples of equal size, got {len(a)} and {len(b)}')
     cost = cdist(a, b, 'sqeuclidean')
     return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
 
 
 def gaussian_w2(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """Return W2 between the Gaussians with the samples' means and covariances.
+    """Return W2 between Gaussians with the means and covariances of the samples.
 
     W2^2 = ||m1 - m2||^2 + Tr(S1 + S2 - 2 (S1^(1/2) S2 S1^(1/2))^(1/2)).
     """
@@ -32,7 +32,7 @@ def gaussian_w2(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
 
 
 def between_cells(vectors: NDArray[np.floating], gaussian: bool = False) -> NDArray[np.float64]:
-    """Return W2 between all cells, vectors (N, M, C) of N clouds -> symmetric (M, M)."""
+    """Return W2 between all cells, (N, M, C) of N clouds -> symmetric (M, M)."""
     distance = gaussian_w2 if gaussian else exact_w2
     cells = np.asarray(vectors, dtype=np.float64).transpose(1, 0, 2)
     matrix = np.zeros((len(cells), len(cells)))

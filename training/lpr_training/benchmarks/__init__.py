@@ -1,1 +1,1 @@
-"""What `python training/benchmark.py` measures, one file per subcommand."""
+"""The benchmarks of `training/benchmark.py`; registry.py lists them."""

@@ -1,4 +1,4 @@
-"""Readers and writers of every dataset layout, one file each; `DATASETS` is the register."""
+"""Dataset readers and writers, one module per format; `DATASETS` lists them by name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +11,8 @@ from lpr_training.datasets.kitti import KittiDataset
 from lpr_training.datasets.kitti_bev import KittiBevDataset
 from lpr_training.datasets.oxford import InhouseDataset, OxfordDataset
 from lpr_training.datasets.oxford_raw import OxfordRawDataset
+from lpr_training.datasets.packed_scans import ScansDataset
 from lpr_training.datasets.places import PlacesDataset
-from lpr_training.datasets.scans import ScansDataset
 from lpr_training.datasets.wild_places import WildPlacesDataset
 
 DATASETS: dict[str, Callable[..., PlaceDataset]] = {
@@ -29,7 +29,7 @@ DATASETS: dict[str, Callable[..., PlaceDataset]] = {
 
 
 def make_dataset(name: str, root: Path, **options: Any) -> PlaceDataset:
-    """Open a registered dataset; the options are those of its class."""
+    """Open a dataset by name; the options are those of its class."""
     if name not in DATASETS:
         raise DatasetError(f'unknown dataset {name!r}; choose from {sorted(DATASETS)}')
     return DATASETS[name](root, **options)

@@ -1,4 +1,4 @@
-"""Keyframes or submaps of any recording with PointCloud2 and a source of poses."""
+"""Keyframes or submaps of a bag with PointCloud2 messages and poses."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -8,26 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.bag_scans import Progress
-from lpr_ros.core.bag_source import BagSource, require_odometry
-from lpr_ros.core.bags import OnBad
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.keyframes import KeyframeConfig, KeyframePlanner, merge_scans, prepare
-from lpr_ros.core.records import Scan
-from lpr_ros.core.scan_source import known
-from lpr_training.datasets.base import PlaceDataset, PlaceTable
+from lpr_ros.core.recordings.bag import BagRecording, require_odometry
+from lpr_ros.core.recordings.base import OnBad, Progress, RecordingOptions, known
+from lpr_ros.core.retrieval.keyframing import KeyframeConfig, KeyframePlanner, merge_scans, prepare
+from lpr_ros.core.types import Scan
+from lpr_training.datasets.base import DatasetTable, PlaceDataset
 
 DEFAULT_KEYFRAMES = KeyframeConfig()
 
 
 class BagDataset(PlaceDataset):
-    """The keyframes of one recording, one run.
+    """The keyframes of one bag, as one run.
 
-    The poses come from `poses`, a TUM or KITTI file, or else from the topic `odometry`; the
-    truth, where a topic `truth` (or one called ground truth) is recorded, becomes T_world_sensor,
-    the odometry otherwise. Scans without them are left out and counted. Topics are found by type
-    when there is only one. `T_base_sensor` places the sensor on the body that the poses follow;
-    by default it is looked up in /tf_static.
+    Poses come from `poses`, a TUM or KITTI file, or from the topic `odometry`. T_world_sensor is
+    the ground truth if the topic `truth` (or one named ground_truth) is recorded, else the
+    odometry. Scans without a pose are skipped and counted. Topics are found by type if there is
+    only one candidate. `T_base_sensor` is the pose of the sensor in the base frame of the
+    poses, by default from /tf_static.
     """
 
     def __init__(
@@ -43,18 +41,9 @@ class BagDataset(PlaceDataset):
         on_bad: OnBad | None = None,
         progress: Progress = lambda messages, total: messages,
     ):
-        paths = [Path(root)] if isinstance(root, str | Path) else [Path(p) for p in root]
         self._config, self._on_bad = keyframes, on_bad
-        self._source = source = BagSource(
-            paths,
-            points=points,
-            odometry=odometry,
-            truth=truth,
-            poses=poses,
-            T_base_sensor=T_base_sensor,
-            on_bad=on_bad,
-            progress=progress,
-        )
+        options = RecordingOptions(points, odometry, truth, poses, T_base_sensor, on_bad, progress)
+        self._source = source = BagRecording(root, options)
         require_odometry(source)
         self.cloud_topic, self.truth_topic = source.cloud_topic, source.truth_topic
         self.pose_source = source.about['odometry']
@@ -68,7 +57,7 @@ class BagDataset(PlaceDataset):
         chosen = np.array([w[-1] for w in self._windows], dtype=np.int64)
         stamps = source.stamps_ns[chosen]
         runs, names = (source.name,) * len(chosen), tuple(map(str, stamps))
-        super().__init__(PlaceTable(T_world_sensor[chosen], stamps, runs, names))
+        super().__init__(DatasetTable(T_world_sensor[chosen], stamps, runs, names))
 
     def _plan(
         self, stamps: NDArray[np.int64], covered: NDArray[np.bool_]
@@ -78,8 +67,8 @@ class BagDataset(PlaceDataset):
             planner.add(int(stamp), self._source.T_odom_sensor[i] if covered[i] else None)
             for i, stamp in enumerate(stamps)
         )
-        # A keyframe by time alone may lack a pose, and a place needs one; a recording of a
-        # recording played twice has each stamp twice, and names are stamps.
+        # Keyframes by time interval may lack a pose. A bag of a drive that was played twice has
+        # every stamp twice, but stamps name places and must be unique.
         first_of: dict[int, tuple[int, ...]] = {}
         for window in planned:
             if window is not None and covered[window[-1]]:
@@ -87,14 +76,14 @@ class BagDataset(PlaceDataset):
         windows = list(first_of.values())
         if not windows:
             raise DatasetError(
-                f'{self._source.bag.label}: expected scans within the time of {self.pose_source}'
-                f'{" and " + self.truth_topic if self.truth_topic else ""}, got {len(stamps)} '
-                f'scans and none with a pose'
+                f'{self._source.bag.label}: none of {len(stamps)} scans has a pose; expected '
+                f'scans within the time range of {self.pose_source}'
+                f'{" and " + self.truth_topic if self.truth_topic else ""}'
             )
         return windows
 
     def points(self, index: int) -> NDArray[np.float32]:
-        """Read and merge the scans of one keyframe, metres, in the frame of its last scan."""
+        """Return the merged scans of one keyframe in meters, in the frame of its last scan."""
         window = self._windows[index]
         scans = []
         for i in window:
@@ -103,11 +92,11 @@ class BagDataset(PlaceDataset):
             except DatasetError as error:
                 if self._on_bad is None or i == window[-1]:
                     raise
-                self._on_bad(error)  # one bad scan does not spoil a submap
+                self._on_bad(error)  # a submap does without one of its scans
         return merge_scans(scans, self._config.submap_voxel_m).points
 
     def _scan(self, i: int) -> Scan:
-        """Read one scan; the windows of keyframes overlap, so the recent ones are kept."""
+        """Read one scan, cached because the windows of keyframes overlap."""
         if i not in self._recent:
             scan = self._source.scan_of(i, self._source.points(i)).scan
             self._recent[i] = prepare(scan, self._config)

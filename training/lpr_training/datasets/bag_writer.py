@@ -1,4 +1,4 @@
-"""Write scans as a rosbag2, with what a driver and an odometry publish and the truth beside it."""
+"""Write scans as a rosbag2 with PointCloud2, odometry and ground truth."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from lpr_ros.core.clock import NS_PER_S
-from lpr_ros.core.files import folder_aside
-from lpr_ros.core.geometry import quaternion_from_pose
-from lpr_ros.core.pointcloud2 import pack_cloud
-from lpr_training.datasets.records import RecordedScan
+from lpr_ros.core.files import scratch_folder
+from lpr_ros.core.geometry.se3 import quaternion_from_pose
+from lpr_ros.core.io.pointcloud2 import pack_cloud
+from lpr_ros.core.timing import NS_PER_S
+from lpr_training.datasets.base import RecordedScan
 
 CLOCK_PERIOD_NS = 10_000_000
-BAG_VERSION: Literal[8] = 8  # the older of the two that can be written: more players read it
+BAG_VERSION: Literal[8] = 8  # the older of the two supported versions, readable by more players
 SENSOR_FRAME = 'lidar'
 
 
 @dataclass(frozen=True)
 class BagTopics:
-    """What the topics of a written bag are called."""
+    """Topic names of a written bag."""
 
     points: str = '/points'
     odometry: str = '/odometry'
@@ -44,13 +44,13 @@ def write_bag(
     storage: str = 'mcap',
     compression: str = 'none',
 ) -> None:
-    """Write a rosbag2 folder from scans in order of time; it appears whole or not at all.
+    """Write scans in time order as a rosbag2 folder, atomically.
 
-    The poses are those of the sensor itself: frames odom -> lidar and world -> lidar. With
-    `clock` a /clock runs at 100 Hz. `compression` is none, message or file (zstd).
+    Poses are those of the sensor: odom -> lidar and world -> lidar. `clock` adds /clock at
+    100 Hz. `compression` is none, message or file (zstd).
     """
     path = Path(path)
-    with folder_aside(path) as aside:
+    with scratch_folder(path) as aside:
         writer = Writer(
             aside / path.name,
             version=BAG_VERSION,
@@ -63,9 +63,7 @@ def write_bag(
         (aside / path.name).replace(path)
 
 
-def _write(
-    writer: Writer, scans: Iterable[RecordedScan], topics: BagTopics, clock: bool
-) -> None:
+def _write(writer: Writer, scans: Iterable[RecordedScan], topics: BagTopics, clock: bool) -> None:
     messages = Messages()
     types = {
         topics.points: 'sensor_msgs/msg/PointCloud2',
@@ -95,7 +93,7 @@ def _write(
 
 
 def _ticks(previous_ns: int | None, stamp_ns: int) -> Iterator[int]:
-    """Yield the times of the clock after one scan and up to the next."""
+    """Yield the clock stamps after one scan up to the next."""
     if previous_ns is not None:
         yield from range(previous_ns + CLOCK_PERIOD_NS, stamp_ns, CLOCK_PERIOD_NS)
     yield stamp_ns
@@ -107,7 +105,7 @@ def _types() -> Any:
 
 
 class Messages:
-    """Makes and serialises the messages, with the types that `rosbags` brings."""
+    """Builds and serializes messages with the type definitions of `rosbags`."""
 
     def __init__(self) -> None:
         self.store = _types()
@@ -117,7 +115,7 @@ class Messages:
         return self.store.serialize_cdr(message, message.__msgtype__)
 
     def cloud(self, scan: RecordedScan) -> Any:
-        """Make the PointCloud2 of a scan."""
+        """Return the PointCloud2 message of a scan."""
         packed = pack_cloud(scan.points, scan.intensity, scan.ring, scan.time_s)
         field = self._type('sensor_msgs/msg/PointField')
         return self._type('sensor_msgs/msg/PointCloud2')(
@@ -133,7 +131,7 @@ class Messages:
         )
 
     def odometry(self, stamp_ns: int, frame: str, T_frame_sensor: NDArray[np.float64]) -> Any:
-        """Make an Odometry message with a pose and nothing else."""
+        """Return an Odometry message with only a pose."""
         geometry = 'geometry_msgs/msg/'
         position = self._type(geometry + 'Point')(*map(float, T_frame_sensor[:3, 3]))
         orientation = self._type(geometry + 'Quaternion')(
@@ -150,7 +148,7 @@ class Messages:
         )
 
     def clock(self, stamp_ns: int) -> Any:
-        """Make a Clock message."""
+        """Return a Clock message."""
         return self._type('rosgraph_msgs/msg/Clock')(clock=self._time(stamp_ns))
 
     def _header(self, stamp_ns: int, frame: str) -> Any:

@@ -1,4 +1,4 @@
-"""From a recording to a dataset: the keyframes of a bag written place by place."""
+"""Convert a dataset, such as the keyframes of a bag, to the format `places`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lpr_ros.core.bags import OnBad
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.files import atomic_file
+from lpr_ros.core.recordings.base import OnBad
 from lpr_training.datasets.base import PlaceDataset
 from lpr_training.datasets.places import TABLE, cloud_path, write_cloud, write_poses
 
@@ -18,11 +18,11 @@ Progress = Callable[[Iterable[int], int], Iterable[int]]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What came of one recording."""
+    """Result of one conversion."""
 
     run: str
-    places: int  # in the dataset now
-    written: int  # of them by this call; the others were there from before
+    places: int  # in the converted run
+    written: int  # by this call; the others were written before an interruption
 
 
 def convert(
@@ -36,9 +36,9 @@ def convert(
 ) -> Conversion:
     """Write every place of a dataset as a run under `out`.
 
-    An interrupted conversion goes on where it stopped: places already written are kept. One made
-    with other settings is refused. The table of the run is written last, so a run with a table
-    is complete.
+    An interrupted conversion resumes and keeps the places already written, unless the settings
+    have changed, which raises DatasetError. The table is written last: a run with a table is
+    complete.
     """
     _check_settings(out, run, settings)
     rows, written = [], 0
@@ -56,13 +56,13 @@ def convert(
             written += 1
         rows.append((stamp_ns, dataset.T_world_sensor[index]))
     if not rows:
-        raise DatasetError(f'{out / run}: expected places to write, got none')
+        raise DatasetError(f'{out / run}: no readable places to write')
     write_poses(out, run, rows)
     return Conversion(run, len(rows), written)
 
 
 def is_complete(out: Path, run: str, settings: dict[str, Any]) -> bool:
-    """Tell whether a run was converted to the end, with these settings."""
+    """Return whether a run was converted completely with these settings."""
     if not (out / run / TABLE).exists():
         return False
     _check_settings(out, run, settings)
@@ -70,7 +70,7 @@ def is_complete(out: Path, run: str, settings: dict[str, Any]) -> bool:
 
 
 def _check_settings(out: Path, run: str, settings: dict[str, Any]) -> None:
-    """Remember the settings beside the run; refuse to go on with others."""
+    """Store the settings with the run; raise DatasetError if it has others."""
     path = out / run / RECORD
     plain = json.loads(json.dumps(settings))
     if path.exists():
@@ -81,10 +81,10 @@ def _check_settings(out: Path, run: str, settings: dict[str, Any]) -> None:
         if earlier != plain:
             changed = sorted(k for k in {*earlier, *plain} if earlier.get(k) != plain.get(k))
             raise DatasetError(
-                f'{out / run} was begun with other settings ({", ".join(changed)}: '
-                f'{[earlier.get(k) for k in changed]} then, {[plain.get(k) for k in changed]} '
-                f'now); remove it or choose another folder'
+                f'{out / run} was converted with other settings ({", ".join(changed)}: '
+                f'{[earlier.get(k) for k in changed]}, expected {[plain.get(k) for k in changed]}'
+                f'); remove it or choose another folder'
             )
         return
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text(json.dumps(plain, indent=2) + '\n', encoding='utf-8')

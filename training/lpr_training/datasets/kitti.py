@@ -1,8 +1,8 @@
-"""The KITTI odometry layout.
+"""The KITTI odometry format.
 
 ROOT/sequences/<seq>/velodyne/000000.bin (float32 x y z intensity), calib.txt, times.txt, and
-ROOT/poses/<seq>.txt. Pose files hold the left camera (x right, y down, z forward) in the frame of
-its first pose; here the world is the LiDAR frame of that first pose: x forward, y left, z up.
+ROOT/poses/<seq>.txt. Pose files contain the left camera (x right, y down, z forward) relative to
+its first pose. The world frame here is the LiDAR frame at that pose: x forward, y left, z up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,23 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_folder
-from lpr_ros.core.geometry import invert
-from lpr_ros.core.kitti_source import (
-    T_CAMERA_LIDAR,
-    of_lidar,
-    read_calibration,
-    read_times,
-    read_velodyne,
-)
-from lpr_ros.core.poses import kitti_pose_line, read_kitti_poses, seconds_from_ns
-from lpr_ros.core.raw_clouds import write_raw
-from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.records import PosedCloud
+from lpr_ros.core.files import atomic_folder
+from lpr_ros.core.geometry.se3 import invert
+from lpr_ros.core.io.pose_files import kitti_pose_line, seconds_from_ns
+from lpr_ros.core.io.raw_clouds import write_raw
+from lpr_ros.core.recordings.base import RecordingOptions
+from lpr_ros.core.recordings.kitti import T_CAMERA_LIDAR, KittiRecording
+from lpr_training.datasets.base import DatasetTable, PlaceDataset, PosedCloud, describe_folder
 
 
 class KittiDataset(PlaceDataset):
-    """Sequences of a KITTI odometry folder, each a run."""
+    """Sequences of a KITTI odometry folder, one run each."""
 
     def __init__(self, root: Path, *, sequences: Sequence[str] | None = None):
         self._root = Path(root)
@@ -36,7 +30,7 @@ class KittiDataset(PlaceDataset):
             p.parent.name for p in self._root.glob('sequences/*/velodyne') if p.is_dir()
         )
         if sequences is None:
-            # The benchmark publishes no poses for its test sequences 11 to 21.
+            # The test sequences 11 to 21 have no published poses.
             chosen = [s for s in found if (self._root / 'poses' / f'{s}.txt').exists()]
         else:
             chosen = list(sequences)
@@ -47,41 +41,35 @@ class KittiDataset(PlaceDataset):
                 f'velodyne/*.bin and poses/<seq>.txt, '
                 f'found {describe_folder(self._root / "sequences")}'
             )
-        super().__init__(PlaceTable.join([self._read_sequence(s) for s in chosen]))
+        self._recordings = {sequence: self._open(sequence) for sequence in chosen}
+        self._first: dict[str, int] = {}
+        tables: list[DatasetTable] = []
+        for sequence, recording in self._recordings.items():
+            self._first[sequence] = sum(len(table.names) for table in tables)
+            names = tuple(path.stem for path in recording.files)
+            runs = (sequence,) * len(names)
+            tables.append(DatasetTable(recording.T_world_sensor, recording.stamps_ns, runs, names))
+        super().__init__(DatasetTable.join(tables))
 
-    def _read_sequence(self, sequence: str) -> PlaceTable:
-        folder = self._root / 'sequences' / sequence
-        names = sorted(p.stem for p in (folder / 'velodyne').glob('*.bin'))
-        pose_path = self._root / 'poses' / f'{sequence}.txt'
-        T_world_camera = read_kitti_poses(pose_path)
-        if len(T_world_camera) != len(names):
-            raise DatasetError(
-                f'{pose_path}: expected one pose for each of the {len(names)} clouds in '
-                f'{folder / "velodyne"}, got {len(T_world_camera)}'
-            )
-        T_camera_lidar = read_calibration(folder / 'calib.txt')
-        T = of_lidar(T_world_camera, T_camera_lidar)
-        stamps = read_times(folder / 'times.txt', len(names))
-        return PlaceTable(T, stamps, (sequence,) * len(names), tuple(names))
-
-    def path(self, index: int) -> Path:
-        """Return the file of one scan."""
-        folder = self._root / 'sequences' / self.runs[index] / 'velodyne'
-        return folder / f'{self.names[index]}.bin'
+    def _open(self, sequence: str) -> KittiRecording:
+        poses = self._root / 'poses' / f'{sequence}.txt'
+        options = RecordingOptions(poses=poses, truth=str(poses))
+        return KittiRecording(self._root / 'sequences' / sequence, options)
 
     def points(self, index: int) -> NDArray[np.float32]:
-        """Read one scan, metres."""
-        return read_velodyne(self.path(index))
+        """Read one scan in meters."""
+        run = self.runs[index]
+        return self._recordings[run].points(index - self._first[run])
 
 
 def write_kitti(root: Path, sequence: str, clouds: Iterable[PosedCloud]) -> None:
-    """Write one sequence; the world frame of the clouds is kept, intensity 0 where there is none.
+    """Write one sequence in the world frame of the clouds; a missing intensity is written as 0.
 
-    The poses file is put in place first and the sequence last, so no sequence lacks its poses.
+    The pose file is moved into place before the sequence, so that no sequence lacks poses.
     """
     T_lidar_camera = invert(T_CAMERA_LIDAR)
     pose_path = Path(root) / 'poses' / f'{sequence}.txt'
-    with whole_folder(Path(root) / 'sequences' / sequence) as folder:
+    with atomic_folder(Path(root) / 'sequences' / sequence) as folder:
         (folder / 'velodyne').mkdir()
         poses, times = folder / 'poses.txt', folder / 'times.txt'
         with poses.open('w') as pose_stream, times.open('w') as time_stream:

@@ -1,7 +1,8 @@
-"""KITTI odometry as bird's-eye counts: kitti_bev_<seq>.npz, lifted to points.
+"""KITTI odometry as bird's-eye counts (kitti_bev_<seq>.npz), read back as points.
 
-`counts` (N, 151, 151) uint8 says how many 0.4 m voxels are occupied above each pixel; their
-heights are lost, so they are stacked from the ground. `T_world_sensor` (N, 3, 4), z up.
+`counts` (N, 151, 151) uint8 is the number of occupied 0.4 m voxels above each pixel. Their
+heights are not stored, so the voxels are stacked from the ground up. `T_world_sensor` is
+(N, 3, 4), z up.
 """
 
 from collections.abc import Sequence
@@ -11,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.io.npz_reader import Expected, NpzFile
 from lpr_ros.core.model.config import InputConfig
-from lpr_ros.core.model.quantise import quantise
-from lpr_ros.core.npz_file import Expected, NpzFile
-from lpr_training.datasets.base import COLUMNS, PlaceDataset, PlaceTable
-from lpr_training.datasets.packed import find_npz
+from lpr_training.datasets.base import COLUMNS, DatasetTable, PlaceDataset
+from lpr_training.datasets.packed_scans import find_npz
 
 PIXEL_M = 0.4
-CENTRE = 75  # the sensor stands in the middle pixel, row 0 is forward, column 0 left
+CENTER = 75  # pixel of the sensor; row 0 is forward, column 0 is left
 SCAN_PERIOD_NS = 100_000_000
 PREFIX = 'kitti_bev_'
-SIDE = 2 * CENTRE + 1
+SIDE = 2 * CENTER + 1
 PUBLISHED = InputConfig(
     quantizer='bev', step=(PIXEL_M,) * 3, max_range_m=25.0, bev_counts='published'
 )
@@ -32,17 +32,16 @@ ARRAYS = {
 
 
 class KittiBevDataset(PlaceDataset):
-    """Sequences of bird's-eye counts, each a run; x forward, y left, metres."""
+    """Sequences of bird's-eye counts, one run each; x forward, y left, meters."""
 
     clouds = COLUMNS
 
     def __init__(self, root: Path, *, sequences: Sequence[str] | None = None):
         self._files = {
-            run: NpzFile(path, ARRAYS)
-            for run, path in find_npz(root, PREFIX, sequences).items()
+            run: NpzFile(path, ARRAYS) for run, path in find_npz(root, PREFIX, sequences).items()
         }
         self._first: dict[str, int] = {}
-        tables: list[PlaceTable] = []
+        tables: list[DatasetTable] = []
         for run, file in self._files.items():
             self._first[run] = sum(len(t.names) for t in tables)
             rows = file['T_world_sensor']
@@ -50,11 +49,11 @@ class KittiBevDataset(PlaceDataset):
             T[:, :3] = rows
             stamps = np.arange(len(rows), dtype=np.int64) * SCAN_PERIOD_NS
             names = tuple(f'{i:06d}' for i in range(len(rows)))
-            tables.append(PlaceTable(T, stamps, (run,) * len(rows), names))
-        super().__init__(PlaceTable.join(tables))
+            tables.append(DatasetTable(T, stamps, (run,) * len(rows), names))
+        super().__init__(DatasetTable.join(tables))
 
     def counts(self, index: int) -> NDArray[np.uint8]:
-        """Return the counts of one scan, (151, 151)."""
+        """Return the counts of one scan (151, 151)."""
         run = self.runs[index]
         file, number = self._files[run], index - self._first[run]
         if number >= len(file['counts']):
@@ -65,25 +64,27 @@ class KittiBevDataset(PlaceDataset):
         return file['counts'][number]
 
     def points(self, index: int) -> NDArray[np.float32]:
-        """Lift one scan: a pixel with count n becomes n points stacked in z."""
+        """Return the points of one scan: a pixel with count n becomes n points stacked in z."""
         return lift(self.counts(index))
 
 
 def lift(counts: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Turn column counts into the centres of stacked voxels, (n, 3)."""
+    """Return the centers (n, 3) of the voxels that the counts stand for."""
     rows, columns = np.nonzero(counts)
     heights = counts[rows, columns].astype(np.int64)
     level = np.arange(heights.sum()) - np.repeat(np.cumsum(heights) - heights, heights)
     cells = np.column_stack(
-        [CENTRE - np.repeat(rows, heights), CENTRE - np.repeat(columns, heights), level]
+        [CENTER - np.repeat(rows, heights), CENTER - np.repeat(columns, heights), level]
     )
     return ((cells + 0.5) * PIXEL_M).astype(np.float32)
 
 
 def count_image(points: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Return the image of one cloud: `lift` of it gives the cells that the network takes."""
-    cells = quantise(points, PUBLISHED)
+    """Return the count image of a cloud, the inverse of `lift` up to the heights."""
+    from lpr_ros.core.model.quantize import quantize  # imports torch; readers do without
+
+    cells = quantize(points, PUBLISHED)
     columns, counts = np.unique(cells[:, :2], axis=0, return_counts=True)
     image = np.zeros((SIDE, SIDE), np.uint8)
-    image[CENTRE - columns[:, 0], CENTRE - columns[:, 1]] = counts
+    image[CENTER - columns[:, 0], CENTER - columns[:, 1]] = counts
     return image

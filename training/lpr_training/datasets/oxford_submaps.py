@@ -1,4 +1,4 @@
-"""From points in metres to the clouds of the Oxford benchmark: 4096 points in [-1, 1]."""
+"""Normalize metric points to the clouds of the Oxford benchmark: 4096 points in [-1, 1]."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,20 +6,20 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import CloudError
 
 POINTS = 4096
-GROUND_BAND_M = 0.5  # points this near the fitted plane are ground
-GROUND_TILT_DEG = 30.0  # a steeper plane is a facade, not the ground
+GROUND_BAND_M = 0.5  # maximum distance of ground points from the fitted plane
+GROUND_TILT_DEG = 30.0  # steeper planes are facades
 PLANE_TRIALS = 200
-PLANE_SAMPLE = 4000  # points a trial plane is judged by
-VOXEL_STEP_M = 0.025  # the grid sizes tried are multiples of this
-MEAN_DISTANCE = 0.5  # of the points from their centre, after scaling
+PLANE_SAMPLE = 4000  # points to score a plane with
+VOXEL_STEP_M = 0.025  # voxel sizes are multiples of it
+MEAN_DISTANCE = 0.5  # from the center, after scaling
 
 
 def remove_ground(
     points: NDArray[np.float64], rng: np.random.Generator, band_m: float = GROUND_BAND_M
 ) -> NDArray[np.float64]:
-    """Return the (N, 3) points outside a band around the plane that holds the most of them.
+    """Return the points (N, 3) outside a band around the dominant near-horizontal plane.
 
-    Only planes within 30 degrees of horizontal (z vertical) are tried. Without one, all stay.
+    Planes are tilted by at most GROUND_TILT_DEG, with z vertical. Without one, all points stay.
     """
     if len(points) < 3:
         return points
@@ -38,59 +38,59 @@ def remove_ground(
     return points[np.abs(points @ normals[best] - offsets[best]) > band_m]
 
 
-def normalise(
+def normalize(
     points: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Reduce to 4096 points, centre and scale them into [-1, 1]; return them and the centre.
+    """Return 4096 points, centered and scaled to [-1, 1], and their center.
 
-    A voxel grid just coarse enough for 4096 cells is averaged, points drawn at random fill up;
-    the mean distance from the centre becomes 0.5, and points then outside [-1, 1] are replaced
-    by others drawn at random.
+    Points are averaged in the finest voxel grid with at most 4096 occupied voxels and completed
+    by random ones. The mean distance from the center becomes 0.5, and points outside [-1, 1] are
+    replaced by random ones inside.
     """
     if len(points) < POINTS:
         raise CloudError(f'expected at least {POINTS} points, got {len(points)}')
     reduced = voxel_means(points, _grid_size(points))
     drawn = points[rng.permutation(len(points))[: POINTS - len(reduced)]]
     reduced = np.concatenate([reduced, drawn])
-    centre = reduced.mean(axis=0)
-    spread = np.linalg.norm(reduced - centre, axis=1).mean()
+    center = reduced.mean(axis=0)
+    spread = np.linalg.norm(reduced - center, axis=1).mean()
     if spread < 1e-9:
-        raise CloudError(f'expected points apart from each other, all are at {centre}')
+        raise CloudError(f'expected distinct points, all are at {center}')
     scale = MEAN_DISTANCE / spread
-    inside = _inside((reduced - centre) * scale)
+    inside = _inside((reduced - center) * scale)
     if len(inside) < POINTS:
-        spare = _inside((points[rng.permutation(len(points))] - centre) * scale)
+        spare = _inside((points[rng.permutation(len(points))] - center) * scale)
         if len(inside) + len(spare) < POINTS:
             raise CloudError(
-                f'expected {POINTS} points within the scaled cube, got '
-                f'{len(inside)} and {len(spare)} to draw from'
+                f'expected {POINTS} points within [-1, 1] after scaling, got {len(inside)} and '
+                f'{len(spare)} replacements'
             )
         inside = np.concatenate([inside, spare[: POINTS - len(inside)]])
-    return inside, centre
+    return inside, center
 
 
 def voxel_means(points: NDArray[np.float64], voxel_m: float) -> NDArray[np.float64]:
-    """Average the points of each voxel."""
-    _, voxel = np.unique(_keys(points, voxel_m), return_inverse=True)
+    """Return the mean of the points of each voxel."""
+    _, voxel = np.unique(_voxel_keys(points, voxel_m), return_inverse=True)
     counts = np.bincount(voxel)
     return np.column_stack([np.bincount(voxel, points[:, k]) / counts for k in range(3)])
 
 
 def _grid_size(points: NDArray[np.float64]) -> float:
-    """Find the smallest multiple of 25 mm whose grid has at most 4096 occupied voxels."""
+    """Return the smallest multiple of VOXEL_STEP_M with at most 4096 occupied voxels."""
     low, high = 0, 1
-    while len(np.unique(_keys(points, high * VOXEL_STEP_M))) > POINTS:
+    while len(np.unique(_voxel_keys(points, high * VOXEL_STEP_M))) > POINTS:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if len(np.unique(_keys(points, middle * VOXEL_STEP_M))) > POINTS:
+        if len(np.unique(_voxel_keys(points, middle * VOXEL_STEP_M))) > POINTS:
             low = middle
         else:
             high = middle
     return high * VOXEL_STEP_M
 
 
-def _keys(points: NDArray[np.float64], voxel_m: float) -> NDArray[np.int64]:
+def _voxel_keys(points: NDArray[np.float64], voxel_m: float) -> NDArray[np.int64]:
     cells = np.floor((points - points.min(axis=0)) / voxel_m).astype(np.int64)
     sizes = cells.max(axis=0) + 1
     return (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]

@@ -1,8 +1,8 @@
-"""The layout that convert.py makes of a user's recording.
+"""The format `places` written by convert.py and simulate_suite.py.
 
 ROOT/<run>/places.csv (stamp_ns,x,y,z,qx,qy,qz,qw: the pose of the sensor in the world) and
-ROOT/<run>/clouds/<stamp_ns>.npy, float32 (N, 3), metres, sensor frame. A run may lie one folder
-deeper: ROOT/<world>/<day> is the run `<world>/<day>`, and runs of one world share its frame.
+ROOT/<run>/clouds/<stamp_ns>.npy, float32 (N, 3), meters, sensor frame. A run may be nested:
+ROOT/<world>/<day> is the run `<world>/<day>`, and the runs of a world share its frame.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import reading, whole_file
-from lpr_ros.core.raw_clouds import finite_xyz
-from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.records import PosedCloud
-from lpr_training.datasets.tables import (
+from lpr_ros.core.files import atomic_file, wrap_read_errors
+from lpr_ros.core.geometry.points import finite_xyz
+from lpr_training.datasets.base import DatasetTable, PlaceDataset, PosedCloud, describe_folder
+from lpr_training.datasets.formats.csv_table import (
     POSE_COLUMNS,
     Table,
     pose_cells,
@@ -30,7 +29,7 @@ COLUMNS = ('stamp_ns', *POSE_COLUMNS)
 
 
 class PlacesDataset(PlaceDataset):
-    """Converted recordings, each a run."""
+    """Converted recordings, one run each."""
 
     def __init__(self, root: Path, *, runs: Sequence[str] | None = None):
         self._root = Path(root)
@@ -42,11 +41,11 @@ class PlacesDataset(PlaceDataset):
                 f'expected {self._root}/{missing[0] if missing else "<run>"}/{TABLE} and '
                 f'{CLOUDS}/*.npy, found {describe_folder(self._root)}'
             )
-        super().__init__(PlaceTable.join([self._read_run(run) for run in runs or found]))
+        super().__init__(DatasetTable.join([self._read_run(run) for run in runs or found]))
 
-    def _read_run(self, run: str) -> PlaceTable:
+    def _read_run(self, run: str) -> DatasetTable:
         table = Table(self._root / run / TABLE, COLUMNS)
-        return PlaceTable(
+        return DatasetTable(
             read_poses(table),
             table.stamps_ns('stamp_ns', 1),
             (run,) * len(table),
@@ -54,9 +53,9 @@ class PlacesDataset(PlaceDataset):
         )
 
     def points(self, index: int) -> NDArray[np.float32]:
-        """Read one cloud, metres."""
+        """Read one cloud in meters."""
         path = cloud_path(self._root, self.runs[index], int(self.stamps_ns[index]))
-        with reading(path, 'a .npy file'):
+        with wrap_read_errors(path, 'a .npy file'):
             points = np.load(path, allow_pickle=False)
         if points.ndim != 2 or points.shape[1] != 3 or points.dtype != np.float32:
             raise DatasetError(
@@ -66,20 +65,18 @@ class PlacesDataset(PlaceDataset):
 
 
 def cloud_path(root: Path, run: str, stamp_ns: int) -> Path:
-    """Return where the cloud of one place lies."""
+    """Return the path of the cloud of one place."""
     return Path(root) / run / CLOUDS / f'{stamp_ns}.npy'
 
 
 def write_cloud(root: Path, run: str, stamp_ns: int, points: NDArray[np.float32]) -> None:
-    """Write the cloud of one place; it appears whole or not at all."""
-    with whole_file(cloud_path(root, run, stamp_ns)) as partial, partial.open('wb') as stream:
+    """Write the cloud of one place atomically."""
+    with atomic_file(cloud_path(root, run, stamp_ns)) as partial, partial.open('wb') as stream:
         np.save(stream, np.ascontiguousarray(points, dtype=np.float32))
 
 
-def write_poses(
-    root: Path, run: str, rows: Iterable[tuple[int, NDArray[np.float64]]]
-) -> None:
-    """Write the table of a run, from (stamp_ns, T_world_sensor); it is what completes a run."""
+def write_poses(root: Path, run: str, rows: Iterable[tuple[int, NDArray[np.float64]]]) -> None:
+    """Write the table (stamp_ns, T_world_sensor) that completes a run."""
     write_table(
         Path(root) / run / TABLE,
         COLUMNS,
@@ -88,7 +85,7 @@ def write_poses(
 
 
 def write_places(root: Path, run: str, clouds: Iterable[PosedCloud]) -> None:
-    """Write a whole run, cloud by cloud."""
+    """Write a run cloud by cloud."""
     rows = []
     for cloud in clouds:
         write_cloud(root, run, cloud.stamp_ns, cloud.points)

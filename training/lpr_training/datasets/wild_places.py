@@ -1,10 +1,10 @@
 """Wild-Places, both released layouts.
 
 v2: ROOT/{Venman,Karawatha}/<seq>/Clouds_downsampled/<stamp>.pcd, poses_aligned.csv with
-timestamp,x,y,z,qx,qy,qz,qw; its timestamps do not always name a file, then the files in order of
-time are the rows in order. v3: ROOT/<seq>/Clouds_downsampled/<stamp>.bin (float32 x y z
-intensity), submap_poses.csv with %time. The released scripts mix the two, so does this reader:
-each sequence is read by what is there.
+timestamp,x,y,z,qx,qy,qz,qw. If the timestamps do not name the files, rows and files are matched
+in time order. v3: ROOT/<seq>/Clouds_downsampled/<stamp>.bin (float32 x y z intensity),
+submap_poses.csv with %time. The released scripts mix the layouts, so each sequence is read by the
+files it has.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,19 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import whole_folder
-from lpr_ros.core.poses import ns_from_seconds, seconds_from_ns
-from lpr_ros.core.raw_clouds import finite_xyz, read_raw, write_raw
-from lpr_training.datasets.base import PlaceDataset, PlaceTable, describe_folder
-from lpr_training.datasets.pcd import read_pcd, write_pcd
-from lpr_training.datasets.records import PosedCloud
-from lpr_training.datasets.tables import (
+from lpr_ros.core.files import atomic_folder
+from lpr_ros.core.geometry.points import finite_xyz
+from lpr_ros.core.io.pose_files import ns_from_seconds, seconds_from_ns
+from lpr_ros.core.io.raw_clouds import read_raw, write_raw
+from lpr_training.datasets.base import DatasetTable, PlaceDataset, PosedCloud, describe_folder
+from lpr_training.datasets.formats.csv_table import (
     POSE_COLUMNS,
     Table,
     pose_cells,
     read_poses,
     write_table,
 )
+from lpr_training.datasets.formats.pcd import read_pcd, write_pcd
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ TIME_COLUMNS = {'v2': 'timestamp', 'v3': '%time'}
 
 
 class WildPlacesDataset(PlaceDataset):
-    """Submaps of the given sequences (all that are there by default), each a run, in metres."""
+    """Submaps in meters of the given or all available sequences, one run each."""
 
     def __init__(
         self, root: Path, *, sequences: Sequence[str] | None = None, clouds: str = CLOUDS
@@ -59,13 +59,13 @@ class WildPlacesDataset(PlaceDataset):
                 f'{clouds}/*.pcd (v2) for sequences among {list(SEQUENCES)}, got '
                 f'{unknown or describe_folder(self._root)}'
             )
-        super().__init__(PlaceTable.join([self._read_sequence(s) for s in chosen]))
+        super().__init__(DatasetTable.join([self._read_sequence(s) for s in chosen]))
 
     def _folder(self, sequence: str) -> Path:
         nested = self._root / SITES[sequence[0]] / sequence
         return nested if nested.is_dir() else self._root / sequence
 
-    def _read_sequence(self, sequence: str) -> PlaceTable:
+    def _read_sequence(self, sequence: str) -> DatasetTable:
         folder = self._folder(sequence)
         path = next((folder / t for t in TABLES.values() if (folder / t).exists()), None)
         if path is None:
@@ -75,7 +75,7 @@ class WildPlacesDataset(PlaceDataset):
             )
         table = Table(path, POSE_COLUMNS)
         names, self._suffixes[sequence] = self._cloud_names(sequence, table)
-        return PlaceTable(
+        return DatasetTable(
             read_poses(table),
             np.array([_stamp_ns(path, name) for name in names], dtype=np.int64),
             (sequence,) * len(names),
@@ -83,7 +83,7 @@ class WildPlacesDataset(PlaceDataset):
         )
 
     def _cloud_names(self, sequence: str, table: Table) -> tuple[list[str], str]:
-        """Return the name of each row's cloud, and the suffix of the clouds."""
+        """Return the cloud name of each row, and the suffix of the clouds."""
         folder = self._folder(sequence) / self._clouds
         suffix = '.bin' if any(folder.glob('*.bin')) else '.pcd'
         files = {path.stem for path in folder.glob(f'*{suffix}')}
@@ -96,12 +96,15 @@ class WildPlacesDataset(PlaceDataset):
         if len(set(stamps)) == len(table) and files.issuperset(stamps):
             return stamps, suffix
         if len(files) != len(table):
-            absent = next((s for s in stamps if s not in files), 'its rows')
+            missing = next((s for s in stamps if s not in files), 'a row')
             raise DatasetError(
-                f'{table.path}: {absent} has no cloud, and {len(table)} rows cannot be matched '
-                f'in order to the {len(files)} clouds of {folder}'
+                f'{table.path}: {missing} has no cloud, and {len(table)} rows cannot be matched '
+                f'in order with the {len(files)} clouds of {folder}'
             )
-        logger.warning('%s: stamps do not name the clouds; matched in order', table.path)
+        logger.warning(
+            '%s: the stamps do not name the clouds; matching rows and clouds in time order',
+            table.path,
+        )
         return sorted(files, key=lambda name: _stamp_ns(folder, name)), suffix
 
     def path(self, index: int) -> Path:
@@ -110,22 +113,22 @@ class WildPlacesDataset(PlaceDataset):
         return self._folder(run) / self._clouds / f'{self.names[index]}{self._suffixes[run]}'
 
     def points(self, index: int) -> NDArray[np.float32]:
-        """Read one submap, metres."""
+        """Read one submap in meters."""
         path = self.path(index)
         if path.suffix == '.pcd':
             return read_pcd(path)
         return finite_xyz(path, read_raw(path, '<f4', 4))
 
 
-def _stamp_ns(where: Path, name: str) -> int:
+def _stamp_ns(path: Path, name: str) -> int:
     try:
         return ns_from_seconds(name)
     except DatasetError as error:
-        raise DatasetError(f'{where}: clouds are named by their time: {error}') from error
+        raise DatasetError(f'{path}: expected clouds named by their stamp: {error}') from error
 
 
 def present(root: Path) -> list[str]:
-    """Return the sequences that have a folder under the root, in either layout."""
+    """Return the sequences under the root, in either layout."""
     return [
         s
         for s in SEQUENCES
@@ -136,7 +139,7 @@ def present(root: Path) -> list[str]:
 def write_wild_places(
     root: Path, layout: str, sequence: str, clouds: Iterable[PosedCloud]
 ) -> None:
-    """Write one sequence ('V-01' ... 'K-04') in the layout 'v2' or 'v3'."""
+    """Write one sequence ('V-01' to 'K-04') in the layout 'v2' or 'v3'."""
     if layout not in TABLES or sequence not in SEQUENCES:
         raise DatasetError(
             f'expected a layout among {list(TABLES)} and a sequence among {list(SEQUENCES)}, '
@@ -155,7 +158,7 @@ def write_wild_places(
                 write_raw(folder / f'{name}.bin', table, '<f4')
             yield [name, *pose_cells(cloud.T_world_sensor)]
 
-    with whole_folder(site / sequence) as partial:
+    with atomic_folder(site / sequence) as partial:
         (partial / CLOUDS).mkdir()
         columns = (TIME_COLUMNS[layout], *POSE_COLUMNS)
         write_table(partial / TABLES[layout], columns, rows(partial / CLOUDS))

@@ -1,1 +1,1 @@
-"""The demonstration: a drive, three processes that talk ROS, and what came of it."""
+"""The demo: a drive played to the nodes over ROS, evaluated against ground truth."""

@@ -1,76 +1,61 @@
-"""What came of the drive, against the truth: table, summary, report and picture."""
+"""Evaluate a played drive against ground truth: table, summary, report."""
 
 from dataclasses import dataclass, replace
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lpr_ros.core.agreement import measure_agreement
 from lpr_ros.core.config import override
-from lpr_ros.core.correction import Correction
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.drive_result import CheckpointNote, DriveResult
-from lpr_ros.core.drive_truth import Judgement, judge
+from lpr_ros.core.database.place_database import PlaceDatabase
 from lpr_ros.core.errors import LprError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.files import atomic_file
+from lpr_ros.core.loop_closure.overlap import measure_overlap
+from lpr_ros.core.loop_closure.registration import prepare
+from lpr_ros.core.markdown import markdown_table
 from lpr_ros.core.model.checkpoint import load_checkpoint
-from lpr_ros.core.pipeline import PipelineConfig
-from lpr_ros.core.records import LoopClosure
-from lpr_ros.core.registration import prepare
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
+from lpr_ros.core.offline.evaluation import DriveEvaluation, evaluate_drive
+from lpr_ros.core.offline.result import CheckpointNote, Correction, DriveResult
+from lpr_ros.core.pipeline import PipelineConfig, load_database
 from lpr_ros.core.resources import default_weights
+from lpr_ros.core.types import LoopClosure
 from lpr_ros.report.page import write_report
 from lpr_training.demo.drives import DemoDrive
 from lpr_training.demo.run import Played
 
-FOUND_WITHIN_M = 6.0  # of the way: loops are thinned, and the first of a row waits for others
 SUMMARY = 'summary.json'
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A played drive and what the truth says about it."""
+    """A played drive and its evaluation."""
 
     played: Played
     result: DriveResult
-    judgement: Judgement
+    evaluation: DriveEvaluation
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures for summary.json."""
-        right = int(self.judgement.errors.is_right.sum())
-        played = self.played
+        """Return the contents of summary.json."""
+        right = len(self.evaluation.errors.correct)
+        revisits, played = self.evaluation.revisits, self.played
         return {
             'drive': self.result.name,
             'scans': int(played.status.get('scans', 0)),
             'keyframes': len(self.result.places),
             'loops_right': right,
-            'loops_wrong': len(self.judgement.errors.loops) - right,
-            'loops_missed': len(self.missed()),
-            'revisits': len(self.judgement.revisits),
-            'ate_odometry_m': self.judgement.ate_odometry_m,
-            'ate_corrected_m': self.judgement.ate_corrected_m,
+            'loops_wrong': len(self.evaluation.errors.loops) - right,
+            'loops_missed': len(revisits.ids - revisits.recalled),
+            'revisits': len(revisits.ids),
+            'ate_odometry_m': self.evaluation.ate_odometry_m,
+            'ate_corrected_m': self.evaluation.ate_corrected_m,
             'p95_ms': played.p95_ms('keyframe'),
             'loop_p95_ms': played.p95_ms('loop'),
             'cpu_share': played.cpu_s / played.duration_s,
-            'optimised': played.optimised,
+            'optimised': played.optimized,
         }
 
-    def missed(self) -> set[int]:
-        """Return the revisits with no right loop at them or a few metres of the way beside."""
-        right = self.judgement.errors.is_right
-        place = self.result.database.place
-        found_m = np.array([
-            place(loop.query_id).travelled_m
-            for loop, ok in zip(self.judgement.errors.loops, right, strict=True) if ok
-        ])  # fmt: skip
-        return {
-            query_id for query_id in self.judgement.revisits
-            if not (np.abs(found_m - place(query_id).travelled_m) <= FOUND_WITHIN_M).any()
-        }  # fmt: skip
-
     def table(self) -> str:
-        """Return the figures as a short table."""
+        """Return the results as a markdown table."""
         s = self.summary()
         rows = {
             'scans, keyframes': f'{s["scans"]}, {s["keyframes"]}',
@@ -82,18 +67,16 @@ class Outcome:
             'scan to verified loop, 95 %': f'{s["loop_p95_ms"]:.0f} ms',
             'CPU of lpr_node': f'{100.0 * s["cpu_share"]:.0f} % of a core',
         }
-        lines = [f'| {s["drive"]} | |', '|---|---|']
-        return '\n'.join(lines + [f'| {name} | {value} |' for name, value in rows.items()])
+        return markdown_table((s['drive'], ''), rows.items())
 
 
-def judge_played(drive: DemoDrive, played: Played) -> Outcome:
-    """Put together what the nodes said with the truth."""
+def evaluate_demo(drive: DemoDrive, played: Played) -> Outcome:
+    """Evaluate what the nodes published against the ground truth."""
     config = override(PipelineConfig(), drive.parameters)
     weights = default_weights()
     checkpoint = load_checkpoint(weights)
-    database = PlaceDatabase.load(
-        played.map_path, config.database, fingerprint=checkpoint.fingerprint
-    )
+    extractor = NetworkDescriptorExtractor.load(weights, device='cpu')
+    database = load_database(played.map_path, config, extractor)
     truth = {}
     for keyframe_id in range(len(database)):
         T_world_sensor = drive.truth.at(database.place(keyframe_id).stamp_ns)
@@ -110,29 +93,31 @@ def judge_played(drive: DemoDrive, played: Played) -> Outcome:
         duration_s=played.duration_s,
         wall_s=played.duration_s,
         about={'clouds': str(drive.path)},
-        checkpoint=CheckpointNote(str(weights), checkpoint.fingerprint, checkpoint.licence),
+        checkpoint=CheckpointNote(str(weights), checkpoint.fingerprint, checkpoint.license),
     )
-    judgement = judge(result)
-    if judgement is None:
-        raise LprError(f'{drive.path}: the truth knows none of the {len(database)} keyframes')
-    return Outcome(played, result, judgement)
+    evaluation = evaluate_drive(result)
+    if evaluation is None:
+        raise LprError(
+            f'{drive.path}: the ground truth covers none of the {len(database)} keyframes'
+        )
+    return Outcome(played, result, evaluation)
 
 
 def with_overlap(
     loop: LoopClosure, database: PlaceDatabase, config: PipelineConfig
 ) -> LoopClosure:
-    """Measure the overlap anew, which the message of a loop does not hold."""
+    """Measure the overlap, which the loop closure message does not contain."""
     settings = config.verification
     ends = (database[loop.match_id].points, database[loop.query_id].points)
     target, source = (prepare(points, settings.registration) for points in ends)
     if target is None or source is None:
         return loop
-    found = measure_agreement(target, source, loop.T_match_query, settings.near_m)
-    return replace(loop, overlap=found.overlap_source)
+    measured = measure_overlap(target, source, loop.T_match_query, settings.inlier_distance_m)
+    return replace(loop, overlap=measured.overlap_source)
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
     """Write summary.json, report.html and report.png."""
-    with whole_file(folder / SUMMARY) as partial:
+    with atomic_file(folder / SUMMARY) as partial:
         partial.write_text(json.dumps(outcome.summary(), indent=1) + '\n')
-    write_report(folder, outcome.result, outcome.judgement)
+    write_report(folder, outcome.result, outcome.evaluation)

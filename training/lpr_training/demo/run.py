@@ -1,4 +1,4 @@
-"""Play a drive to lpr_node and pose_graph_node, each in its own process, and watch."""
+"""Play a drive to lpr_node and pose_graph_node, each in its own process."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,39 +9,44 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from lpr_ros.core.pointcloud2 import stamp_ns
-from lpr_ros.core.records import LoopClosure
-from lpr_ros.pose_messages import pose_from_message
+from lpr_ros.conversions.poses import pose_from_message
+from lpr_ros.core.timing import stamp_ns
+from lpr_ros.core.types import LoopClosure
 from lpr_training.demo.drives import DemoDrive
-from lpr_training.demo.listener import Listener, wait_for
-from lpr_training.demo.processes import Program, cpu_seconds, ros_arguments, use_own_domain
+from lpr_training.harness.listener import Listener, wait_for
+from lpr_training.harness.processes import Program, cpu_seconds, ros_arguments, use_own_domain
 
-START_S = 120.0  # torch takes long to import on a busy machine
-FINISH_S = 120.0
+START_TIMEOUT_S = 120.0  # importing torch takes long on a busy machine
+FINISH_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """What the nodes said of a drive."""
+    """What the nodes published during a drive."""
 
     map_path: Path
     loops: list[LoopClosure]
     corrected: dict[int, NDArray[np.float64]]  # T_map_sensor by keyframe
-    status: dict[str, str]  # the last diagnostics of lpr_node
-    optimised: str  # what the pose graph said at the end
-    duration_s: float  # of playing
-    cpu_s: float  # that lpr_node took meanwhile, with its verification
+    status: dict[str, str]  # latest diagnostics of lpr_node
+    optimized: str  # response of the final optimization
+    duration_s: float  # of playback
+    cpu_s: float  # of lpr_node and its verification process during playback
 
     def p95_ms(self, stage: str) -> float:
-        """Return the 95th percentile of a time that lpr_node measured."""
+        """Return the 95th percentile of a latency that lpr_node reports."""
         return float(self.status.get(f'{stage}_p95_ms', 'nan'))
 
 
 def play(drive: DemoDrive, folder: Path) -> Played:
-    """Start the processes, show progress, and return what came of it."""
+    """Start the processes, show progress, and return the results."""
     use_own_domain()
     map_path = (folder / 'places.map').absolute()
-    parameters = {'autostart': True, 'map_path': map_path, 'session': 'demo', **drive.parameters}
+    parameters = {
+        'autostart': True,
+        'map_path': map_path,
+        'session.name': 'demo',
+        **drive.parameters,
+    }
     with ExitStack() as stack:
         listener = Listener()
         stack.callback(listener.close)
@@ -52,35 +57,36 @@ def play(drive: DemoDrive, folder: Path) -> Played:
             stack.callback(program.stop)
             return program
 
-        node = start('lpr_ros.node', *ros_arguments(parameters))
+        node = start('lpr_ros.lpr_node', *ros_arguments(parameters))
         graph = start('lpr_ros.pose_graph_node', *ros_arguments(drive.graph_parameters))
-        for topic, listeners in (('points', 1), ('lpr_node/loop_closures', 2)):
+        for topic, count in (('points', 1), ('lpr_node/loop_closures', 2)):
             wait_for(
-                lambda topic=topic, listeners=listeners: _check(node, graph)
-                or listener.subscribers(topic) >= listeners,
-                f'listeners of {topic}',
-                START_S,
+                lambda topic=topic, count=count: (
+                    _check(node, graph) or listener.subscribers(topic) >= count
+                ),
+                f'subscribers of {topic}',
+                START_TIMEOUT_S,
             )
-        began_s, cpu_before_s = time.monotonic(), cpu_seconds(node.pid)
+        started_s, cpu_before_s = time.monotonic(), cpu_seconds(node.pid)
         player = start(
             'lpr_ros.player', str(drive.path), '--rate', str(drive.rate), '--wait', '1', '--quiet'
         )
         _watch(drive, listener, player, [node, graph])
-        duration_s = time.monotonic() - began_s
+        duration_s = time.monotonic() - started_s
         _wait_until_idle(listener)
         cpu_s = cpu_seconds(node.pid) - cpu_before_s
-        optimised = listener.call('pose_graph_node/optimise')
+        optimized = listener.call('pose_graph_node/optimize')
         listener.call('lpr_node/save_map')
         keyframes = listener.count('keyframes')
         wait_for(lambda: listener.corrected and len(listener.corrected.poses) >= keyframes,
-                 'corrected path', FINISH_S)  # fmt: skip
-        time.sleep(1.0)  # the path after the last optimisation comes within its interval
+                 'corrected path', FINISH_TIMEOUT_S)  # fmt: skip
+        time.sleep(1.0)  # the path is published once per second
         return Played(
             map_path,
             list(listener.loops),
             _corrected(listener),
             dict(listener.status),
-            optimised,
+            optimized,
             duration_s,
             cpu_s,
         )
@@ -91,10 +97,8 @@ def _check(*programs: Program) -> None:
         program.check()
 
 
-def _watch(
-    drive: DemoDrive, listener: Listener, player: Program, others: list[Program]
-) -> None:
-    """Show what happens until everything is played."""
+def _watch(drive: DemoDrive, listener: Listener, player: Program, others: list[Program]) -> None:
+    """Show progress until playback ends."""
     with tqdm(total=drive.scans, desc=drive.title, unit='scan') as bar:
         while player.is_running:
             _check(*others)
@@ -109,18 +113,20 @@ def _watch(
 
 
 def _wait_until_idle(listener: Listener) -> None:
-    """Wait until all that was played is worked on: nothing is counted in a whole second."""
-    before: tuple[str, ...] = ()
-    seen = listener.status_count
-    end_s = time.monotonic() + FINISH_S
+    """Wait until lpr_node has processed everything: its counters stay equal for a second."""
+    previous: tuple[str, ...] = ()
+    count = listener.status_count
+    end_s = time.monotonic() + FINISH_TIMEOUT_S
     while time.monotonic() < end_s:
-        wait_for(lambda seen=seen: listener.status_count > seen, 'diagnostics', FINISH_S)
-        seen = listener.status_count
-        names = ('scans', 'described', 'verified', 'loops', 'waiting_keyframes')
-        now = tuple(listener.status.get(name, '0') for name in names)
-        if now == before and now[-1] == '0':
+        wait_for(
+            lambda count=count: listener.status_count > count, 'diagnostics', FINISH_TIMEOUT_S
+        )
+        count = listener.status_count
+        names = ('scans', 'described', 'verified', 'loops', 'verification_queue')
+        current = tuple(listener.status.get(name, '0') for name in names)
+        if current == previous and current[-1] == '0':
             return
-        before = now
+        previous = current
 
 
 def _corrected(listener: Listener) -> dict[int, NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""Descriptors of the places of a dataset: the one way training and evaluation make them."""
+"""Compute the descriptors of the places of a dataset, for training and evaluation."""
 
 from collections.abc import Iterator, Sequence
 import time
@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lpr_ros.core.errors import CloudError, DatasetError
-from lpr_ros.core.model.describer import Describer
-from lpr_ros.core.model.quantise import quantise
-from lpr_training.augment import yaw_matrix
-from lpr_training.cloud_input import input_for
+from lpr_ros.core.geometry.se3 import yaw_matrix
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
+from lpr_ros.core.model.quantize import quantize
 from lpr_training.datasets.base import PlaceDataset
+from lpr_training.descriptors.input_check import input_for
 
 Indices = Sequence[int] | NDArray[np.integer]
-WARM_UP = 3
-TIMED = 20
+WARM_UP_SCANS = 3
+TIMED_SCANS = 20
 
 
 def describe_places(
-    describer: Describer,
+    extractor: NetworkDescriptorExtractor,
     places: PlaceDataset,
     indices: Indices,
     *,
@@ -28,27 +28,27 @@ def describe_places(
     batch: int = 16,
     progress: bool = False,
 ) -> NDArray[np.float32]:
-    """Return (n, D) descriptors; with a seed every cloud is first turned by a random yaw."""
-    config = input_for(places, describer.input)
-    described: list[NDArray[np.float32]] = [np.empty((0, describer.dim), np.float32)]
+    """Return (n, D) descriptors; a seed rotates every cloud by a random yaw first."""
+    config = input_for(places, extractor.input)
+    described: list[NDArray[np.float32]] = [np.empty((0, extractor.dim), np.float32)]
     clouds: list[NDArray[np.generic]] = []
-    for index, points in turned_clouds(places, indices, yaw_seed, progress=progress):
+    for index, points in rotated_clouds(places, indices, yaw_seed, progress=progress):
         try:
-            clouds.append(quantise(points, config))
+            clouds.append(quantize(points, config))
         except CloudError as error:
             raise DatasetError(f'{places.runs[index]}/{places.names[index]}: {error}') from error
         if len(clouds) == batch:
-            described.append(describer.describe_quantised(clouds))
+            described.append(extractor.describe_quantized(clouds))
             clouds = []
     if clouds:
-        described.append(describer.describe_quantised(clouds))
+        described.append(extractor.describe_quantized(clouds))
     return np.concatenate(described)
 
 
-def turned_clouds(
+def rotated_clouds(
     places: PlaceDataset, indices: Indices, yaw_seed: int | None, *, progress: bool
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Yield (index, points), each cloud turned by its own random yaw if there is a seed."""
+    """Yield (index, points), each cloud rotated by its own random yaw if a seed is given."""
     rng = np.random.default_rng(yaw_seed)
     bar = tqdm(indices, desc='describe', unit='cloud', disable=not progress, mininterval=0.5)
     for index in bar:
@@ -58,14 +58,16 @@ def turned_clouds(
         yield int(index), points
 
 
-def ms_per_scan(describer: Describer, places: PlaceDataset, indices: Indices) -> float:
-    """Return the median time to quantise and describe one scan alone, after a warm-up."""
-    config = input_for(places, describer.input)
-    chosen = np.asarray(indices)[np.linspace(0, len(indices) - 1, TIMED).astype(np.int64)]
+def ms_per_scan(
+    extractor: NetworkDescriptorExtractor, places: PlaceDataset, indices: Indices
+) -> float:
+    """Return the median time to quantize and describe a single scan, after a warm-up."""
+    config = input_for(places, extractor.input)
+    chosen = np.asarray(indices)[np.linspace(0, len(indices) - 1, TIMED_SCANS).astype(np.int64)]
     clouds = [places.points(int(i)) for i in chosen]
     times = []
-    for points in [*clouds[:WARM_UP], *clouds]:
+    for points in [*clouds[:WARM_UP_SCANS], *clouds]:
         started = time.perf_counter()
-        describer.describe_quantised([quantise(points, config)])
+        extractor.describe_quantized([quantize(points, config)])
         times.append(1e3 * (time.perf_counter() - started))
-    return float(np.median(times[WARM_UP:]))
+    return float(np.median(times[WARM_UP_SCANS:]))

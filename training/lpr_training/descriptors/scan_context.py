@@ -1,7 +1,7 @@
-"""Scan Context, the handcrafted baseline: a polar grid of heights (Kim and Kim, IROS 2018).
+"""Scan Context, a handcrafted baseline: a polar grid of heights (Kim and Kim, IROS 2018).
 
-A context is (rings, sectors) float32: the greatest height above ground of each bin, 0 if empty.
-Turning the sensor shifts the columns, so contexts are compared at every shift.
+A context is (rings, sectors) float32: the maximum height above ground in each bin, 0 if empty.
+A yaw of the sensor shifts the columns, so contexts are compared at every column shift.
 """
 
 from dataclasses import dataclass
@@ -15,49 +15,53 @@ from lpr_ros.core.config import Config, option
 
 Context: TypeAlias = NDArray[np.float32]
 
-# Temporaries of this many points stay in the cache: a quarter less time for a full scan.
-CHUNK = 16384
+CHUNK = 16384  # points whose temporaries fit the cache: 25 % less time for a full scan
 
 
 @dataclass(frozen=True)
 class ScanContextConfig(Config):
     """Size of the polar grid and of the search."""
 
-    rings: int = option(20, 'bins along the range', low=1)
-    sectors: int = option(60, 'bins around the sensor', low=1)
-    max_range_m: float = option(80.0, 'points at or beyond this are left out', unit='m', low=0.1)
-    sensor_height_m: float = option(2.0, 'added to z, so that ground is near 0', unit='m')
-    candidates: int = option(10, 'nearest ring keys that are compared in full', low=1)
+    rings: int = option(20, 'Number of range bins', low=1)
+    sectors: int = option(60, 'Number of azimuth bins', low=1)
+    max_range_m: float = option(80.0, 'Ignore points at or beyond this range', unit='m', low=0.1)
+    sensor_height_m: float = option(
+        2.0, 'Height of the sensor above the ground, added to z', unit='m'
+    )
+    candidates: int = option(
+        10, 'Number of ring-key neighbors whose full contexts are compared', low=1
+    )
 
 
 def describe(points: NDArray[np.floating], config: ScanContextConfig) -> Context:
-    """Return the context of points (N, 3), metres, sensor frame."""
+    """Return the context of points (N, 3) in meters, sensor frame."""
     context = np.zeros((config.rings, config.sectors), dtype=np.float32)
     for start in range(0, len(points), CHUNK):
-        _raise(context, points[start : start + CHUNK], config.max_range_m, config.sensor_height_m)
+        chunk = points[start : start + CHUNK]
+        _update_heights(context, chunk, config.max_range_m, config.sensor_height_m)
     return context
 
 
-def _raise(
+def _update_heights(
     context: Context, points: NDArray[np.floating], max_range_m: float, sensor_height_m: float
 ) -> None:
-    """Raise the bins of a context to the heights of the points in them."""
+    """Update the maximum heights of a context with more points."""
     rings, sectors = context.shape
     x, y, z = np.ascontiguousarray(points.T, dtype=np.float32)
     with np.errstate(over='ignore'):
         radius = np.sqrt(x * x + y * y)
     turn = np.arctan2(y, x) * (sectors / (2.0 * math.pi))
-    inside = radius < max_range_m  # false for NaN and infinity too
+    inside = radius < max_range_m  # False for NaN and infinity
     ring = (radius[inside] * (rings / max_range_m)).astype(np.int32)
     sector = np.floor(turn[inside]).astype(np.int32)
-    # Rounding may put the edges of the last ring and of the full turn one bin too far.
+    # Rounding can put points at the outer edge or at a full turn one bin too far.
     cell = np.minimum(ring, rings - 1) * sectors + sector % sectors
     height = (z + np.float32(sensor_height_m))[inside]
     np.maximum.at(context.reshape(-1), cell, height)
 
 
 def ring_keys(contexts: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the mean height of each ring, (..., R, S) -> (..., R): the same for every yaw."""
+    """Return the mean height of each ring, (..., R, S) -> (..., R), which is yaw-invariant."""
     return contexts.mean(axis=-1)
 
 
@@ -66,13 +70,13 @@ def compare(
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return distance and yaw (K,) of candidates (K, R, S) at the best of all column shifts.
 
-    The distance is the mean of 1 - cosine over the columns that both fill, in [0, 1]; 1 if there
-    is none. The yaw turns query points into the candidate's heading, p_match = Rz(yaw) p_query.
+    The distance is the mean of 1 - cosine over the columns that are non-empty in both, in [0, 1],
+    or 1 if there are none. The yaw aligns the query: p_match = Rz(yaw) p_query.
     """
     sectors = query.shape[1]
     q, has_q = _unit_columns(query)
     c, has_c = _unit_columns(candidates)
-    cosine = np.matmul(q.T, c)  # (K, S, S): every query column with every candidate column
+    cosine = np.matmul(q.T, c)  # (K, S, S): query column, candidate column
     both = has_q[:, None] & has_c[:, None, :]
     columns = np.arange(sectors)
     shifted = (columns[None, :] + columns[:, None]) % sectors  # [shift, query column]
@@ -88,7 +92,7 @@ def compare(
 def rank(
     queries: NDArray[np.float32], database: NDArray[np.float32], config: ScanContextConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return indices and distances (Q, K) of the candidates by ring key, nearest context first."""
+    """Return indices and distances (Q, K) of the ring-key candidates, nearest context first."""
     keys, query_keys = ring_keys(database), ring_keys(queries)
     count = min(config.candidates, len(database))
     indices = np.empty((len(queries), count), dtype=np.int64)
@@ -104,9 +108,9 @@ def rank(
 def match_before(
     contexts: NDArray[np.float32], ends: NDArray[np.integer], config: ScanContextConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return index, distance and yaw (N,) of the best context among 0..ends[q] (end excluded).
+    """Return index, distance and yaw (N,) of the best of the first ends[q] contexts for row q.
 
-    A frame without a candidate gets index -1, an infinite distance and yaw 0.
+    A row without candidates gets index -1, an infinite distance and yaw 0.
     """
     keys = ring_keys(contexts)
     indices = np.full(len(contexts), -1, dtype=np.int64)
@@ -122,7 +126,7 @@ def match_before(
 def _nearest_keys(
     key: NDArray[np.float32], keys: NDArray[np.float32], count: int
 ) -> NDArray[np.int64]:
-    """Return the rows of the nearest ring keys, in no order."""
+    """Return the rows of the nearest ring keys, unordered."""
     squared = np.square(keys - key).sum(axis=1)
     if len(squared) <= count:
         return np.arange(len(squared))
@@ -132,7 +136,7 @@ def _nearest_keys(
 def _unit_columns(
     contexts: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return columns of length one, and which of them are not empty, (..., S)."""
+    """Return columns normalized to unit length, and which of them (..., S) are not empty."""
     norms = np.sqrt(np.square(contexts).sum(axis=-2, keepdims=True))
     is_filled = norms > 0
     columns = np.divide(contexts, norms, out=np.zeros_like(contexts), where=is_filled)

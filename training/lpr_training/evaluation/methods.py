@@ -1,4 +1,4 @@
-"""What is evaluated: a trained checkpoint, or the handcrafted baseline, behind one interface."""
+"""The methods that can be evaluated: a trained checkpoint, and Scan Context as a baseline."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -8,21 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import CheckpointError, ConfigError
-from lpr_ros.core.model.describer import Describer
-from lpr_training import scan_context
-from lpr_training.cloud_input import input_for
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
+from lpr_ros.core.resources import weights_path
 from lpr_training.datasets.base import COLUMNS, UNIT_CUBE, PlaceDataset
 from lpr_training.datasets.kitti_bev import PIXEL_M
-from lpr_training.describing import TIMED, Indices, describe_places, ms_per_scan, turned_clouds
-from lpr_training.protocols.retrieval import Ranking, nearest, nearest_before
-from lpr_training.scan_context import ScanContextConfig
+from lpr_training.descriptors import scan_context
+from lpr_training.descriptors.extract import (
+    TIMED_SCANS,
+    Indices,
+    describe_places,
+    ms_per_scan,
+    rotated_clouds,
+)
+from lpr_training.descriptors.input_check import input_for
+from lpr_training.descriptors.scan_context import ScanContextConfig
+from lpr_training.evaluation.protocol import CHECKPOINT, SCAN_CONTEXT
+from lpr_training.evaluation.retrieval import Ranking, nearest, nearest_before
 
-METHODS = ('whitened-checkpoint', 'scan_context')
-BEV_RANGE_M = 25.0  # the public bird's-eye images end here
+BEV_RANGE_M = 25.0  # half the side of the public bird's-eye images
 
 
 class Method(ABC):
-    """Describes places and finds the nearest among them."""
+    """Describes places and searches among the descriptors."""
 
     name: str
     batch: int = 16
@@ -30,42 +37,42 @@ class Method(ABC):
 
     @abstractmethod
     def check(self, places: PlaceDataset) -> None:
-        """Refuse clouds that the method cannot take, before any is read."""
+        """Raise ConfigError or CheckpointError if the method cannot use these clouds."""
 
     @abstractmethod
     def describe(
         self, places: PlaceDataset, indices: Indices, yaw_seed: int | None = None
     ) -> NDArray[np.float32]:
-        """Return one descriptor per place, (n, ...)."""
+        """Return one descriptor per place (n, ...); a seed rotates each by a random yaw."""
 
     @abstractmethod
     def nearest(
         self, queries: NDArray[np.float32], database: NDArray[np.float32], k: int
     ) -> Ranking:
-        """Return the nearest of the database, (Q, at most k), nearest first."""
+        """Return the nearest rows of the database (Q, at most k), nearest first."""
 
     @abstractmethod
     def nearest_before(
         self, descriptors: NDArray[np.float32], ends: NDArray[np.integer]
     ) -> Ranking:
-        """Return the nearest among 0..ends[q] of every row, (N,); index -1 without any."""
+        """Return the nearest of the first ends[q] rows to row q (N,); -1 without any."""
 
     @abstractmethod
     def ms_per_scan(self, places: PlaceDataset, indices: Indices) -> float:
-        """Return the time to describe one scan alone."""
+        """Return the time to describe a single scan."""
 
 
 class CheckpointMethod(Method):
-    """A trained model, compared by Euclidean distance."""
+    """A trained network; descriptors are compared by Euclidean distance."""
 
     def __init__(self, weights: Path, *, device: str = 'auto', name: str = ''):
         self.name = name or Path(weights).stem
-        self.describer = Describer.load(weights, device=device)
+        self.extractor = NetworkDescriptorExtractor.load(weights, device=device)
 
     def check(self, places: PlaceDataset) -> None:
-        """Refuse a dataset whose clouds are not what the checkpoint was made for."""
+        """Raise CheckpointError if the input settings of the checkpoint do not fit the clouds."""
         try:
-            input_for(places, self.describer.input)
+            input_for(places, self.extractor.input)
         except ConfigError as error:
             raise CheckpointError(f'{self.name}: {error}') from error
 
@@ -74,7 +81,7 @@ class CheckpointMethod(Method):
     ) -> NDArray[np.float32]:
         """Return (n, D) descriptors."""
         return describe_places(
-            self.describer,
+            self.extractor,
             places,
             indices,
             yaw_seed=yaw_seed,
@@ -85,30 +92,31 @@ class CheckpointMethod(Method):
     def nearest(
         self, queries: NDArray[np.float32], database: NDArray[np.float32], k: int
     ) -> Ranking:
-        """Search by brute force."""
+        """Search exhaustively."""
         return nearest(queries, database, k)
 
     def nearest_before(
         self, descriptors: NDArray[np.float32], ends: NDArray[np.integer]
     ) -> Ranking:
-        """Search the past of every row by brute force."""
+        """Search the earlier rows exhaustively."""
         return nearest_before(descriptors, ends)
 
     def ms_per_scan(self, places: PlaceDataset, indices: Indices) -> float:
-        """Return the median of quantising and one forward pass."""
-        return ms_per_scan(self.describer, places, indices)
+        """Return the median time of quantization and one forward pass."""
+        return ms_per_scan(self.extractor, places, indices)
 
 
 class ScanContextMethod(Method):
-    """Scan Context with its ring-key search; no training."""
+    """Scan Context (Kim and Kim, 2018) with its ring-key search."""
 
     name = 'Scan Context'
 
     def check(self, places: PlaceDataset) -> None:
-        """Refuse clouds without a scale: the polar grid is in metres."""
+        """Raise ConfigError for normalized clouds: the polar grid is in meters."""
         if places.clouds == UNIT_CUBE:
             raise ConfigError(
-                'scan_context takes clouds in metres; these are scaled to [-1, 1], each its own'
+                'scan_context needs clouds in meters; the clouds of this dataset are scaled to '
+                '[-1, 1] one by one'
             )
 
     def describe(
@@ -116,25 +124,27 @@ class ScanContextMethod(Method):
     ) -> NDArray[np.float32]:
         """Return (n, rings, sectors) contexts."""
         config = _context_config(places)
-        clouds = turned_clouds(places, indices, yaw_seed, progress=self.progress)
+        clouds = rotated_clouds(places, indices, yaw_seed, progress=self.progress)
         return np.stack([scan_context.describe(points, config) for _, points in clouds])
 
     def nearest(
         self, queries: NDArray[np.float32], database: NDArray[np.float32], k: int
     ) -> Ranking:
-        """Compare the candidates of the ring-key search in full; there may be fewer than k."""
+        """Rank the candidates of the ring-key search, which may be fewer than k."""
         return scan_context.rank(queries, database, ScanContextConfig(candidates=k))
 
     def nearest_before(
         self, descriptors: NDArray[np.float32], ends: NDArray[np.integer]
     ) -> Ranking:
-        """Compare the ring-key candidates of every row's past."""
+        """Rank the ring-key candidates among the earlier rows."""
         return scan_context.match_before(descriptors, ends, ScanContextConfig())[:2]
 
     def ms_per_scan(self, places: PlaceDataset, indices: Indices) -> float:
-        """Return the median time to make a context."""
+        """Return the median time to build one context."""
         config = _context_config(places)
-        chosen = np.asarray(indices)[np.linspace(0, len(indices) - 1, TIMED).astype(np.int64)]
+        chosen = np.asarray(indices)[
+            np.linspace(0, len(indices) - 1, TIMED_SCANS).astype(np.int64)
+        ]
         times = []
         for points in [places.points(int(i)) for i in chosen]:
             started = time.perf_counter()
@@ -144,22 +154,20 @@ class ScanContextMethod(Method):
 
 
 def _context_config(places: PlaceDataset) -> ScanContextConfig:
-    """Return the published grid; on lifted columns, heights from the ground within the image."""
+    """Return the published grid, adapted to the extent and heights of bird's-eye columns."""
     if places.clouds == COLUMNS:
         return ScanContextConfig(max_range_m=BEV_RANGE_M, sensor_height_m=PIXEL_M / 2)
     return ScanContextConfig()
 
 
 def make_method(
-    method: str, weights: Path | None, *, device: str = 'auto', batch: int = 16
+    method: str, weights: str | Path | None, *, device: str = 'auto', batch: int = 16
 ) -> Method:
-    """Build a method by name; a checkpoint needs its weights."""
-    if method == 'scan_context':
+    """Build a method by name; `weights` is a file, the name of shipped weights, or empty."""
+    if method == SCAN_CONTEXT:
         return ScanContextMethod()
-    if method not in METHODS:
-        raise ConfigError(f'method {method!r} is not one of {list(METHODS)}')
-    if weights is None:
-        raise ConfigError(f'method {method!r} needs --weights FILE')
-    built = CheckpointMethod(weights, device=device)
-    built.batch = batch
-    return built
+    if method != CHECKPOINT:
+        raise ConfigError(f'method {method!r}: expected {CHECKPOINT} or {SCAN_CONTEXT}')
+    checkpoint = CheckpointMethod(weights_path(weights), device=device)
+    checkpoint.batch = batch
+    return checkpoint

@@ -1,7 +1,7 @@
-"""The paper's tables with our numbers beside the paper's, as markdown and JSON.
+"""The tables of the paper with our numbers next to the published ones, as Markdown and JSON.
 
-Our numbers come as Scores: method -> data set -> metric -> percent. Methods are named as in
-`paper_tables.json`; one that the paper does not have gets its own row below.
+Our numbers are Scores: method -> dataset -> metric -> percent. Methods are named as in
+`paper_tables.json`; methods that the paper does not list get rows of their own below.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.markdown import markdown_table
-from lpr_training.protocols.results import Result
-from lpr_training.protocols.runs import RunsResult
-from lpr_training.protocols.wild_places_intra import IntraResult
+from lpr_training.evaluation.between_runs import RunsResult
+from lpr_training.evaluation.report import Result
+from lpr_training.evaluation.wild_places_intra import IntraResult
 
 Values: TypeAlias = Mapping[str, Mapping[str, float | None]]
 Scores: TypeAlias = Mapping[str, Values]
@@ -27,17 +27,17 @@ MISSING = '-'
 
 @dataclass(frozen=True)
 class Row:
-    """One method: the paper's numbers and ours, percent, in the order of the columns."""
+    """The published and our numbers of one method in percent, in column order."""
 
     method: str
     paper: tuple[float | None, ...]
     ours: tuple[float | None, ...]
-    status: str = 'ok'  # what the paper says instead of numbers, e.g. diverged
+    status: str = 'ok'  # published instead of numbers, e.g. diverged
 
 
 @dataclass(frozen=True, eq=False)
 class Table(Result):
-    """A table whose cells read `paper / ours`."""
+    """A table with cells of the form `paper / ours`."""
 
     title: str
     columns: tuple[str, ...]
@@ -55,24 +55,24 @@ def load_paper_tables(path: Path) -> dict[str, Any]:
     try:
         tables: dict[str, Any] = json.loads(Path(path).read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
-        raise DatasetError(
-            f'{path}: cannot be read as the tables of the paper: {error}'
-        ) from error
+        raise DatasetError(f'{path}: expected the JSON tables of the paper: {error}') from error
     missing = {'table1_oxford', 'table2_wildplaces', 'table3_ablation'} - set(tables)
     if missing:
-        raise DatasetError(f'{path}: has no {sorted(missing)[0]!r}, it has {sorted(tables)}')
+        raise DatasetError(
+            f'{path}: key {sorted(missing)[0]!r} is missing, found {sorted(tables)}'
+        )
     return tables
 
 
 def oxford_table(paper: Mapping[str, Any], ours: Scores) -> Table:
-    """Build Table I: recall on Oxford and the In-house areas."""
+    """Return Table I: recall on Oxford and the In-house areas."""
     columns = _columns((*OXFORD_SETS, 'Average'), ('R@1', 'R@1%'))
     published = {row['method']: row['values'] for row in paper['table1_oxford']['rows']}
     return _table('Table I: Oxford and In-house', columns, published, ours)
 
 
 def wild_places_table(paper: Mapping[str, Any], ours: Scores) -> Table:
-    """Build Table II: Wild-Places within and between sequences."""
+    """Return Table II: Wild-Places within and between sequences."""
     columns = [*_columns(INTRA_SETS, ('F1max', 'R@1')), *_columns(INTER_SETS, ('R@1', 'MRR'))]
     published = {
         row['method']: row['intra'] | row['inter'] for row in paper['table2_wildplaces']['rows']
@@ -81,7 +81,7 @@ def wild_places_table(paper: Mapping[str, Any], ours: Scores) -> Table:
 
 
 def ablation_table(paper: Mapping[str, Any], ours: Scores) -> Table:
-    """Build Table III: parts of the whitening left out, and other backbones."""
+    """Return Table III: ablation of the whitening, and other backbones."""
     rows = paper['table3_ablation']['rows']
     published = {row['name']: row['values'] or {} for row in rows}
     status = {row['name']: row['status'] for row in rows}
@@ -90,7 +90,7 @@ def ablation_table(paper: Mapping[str, Any], ours: Scores) -> Table:
 
 
 def kitti_bev_table(ours: Mapping[str, float], sequence: str = '05') -> Table:
-    """Build the comparison on KITTI bird's-eye images, every scan turned by a random yaw."""
+    """Return the comparison on KITTI bird's-eye images, with a random yaw per scan."""
     published = {
         method: {sequence: {'R@1': values[sequence]}} for method, values in KITTI_BEV.items()
     }
@@ -98,7 +98,7 @@ def kitti_bev_table(ours: Mapping[str, float], sequence: str = '05') -> Table:
     return _table(f'KITTI {sequence}', _columns((sequence,), ('R@1',)), published, scores)
 
 
-# Recall@1, random yaw, as published with BEVPlace (ICCV 2023).
+# Recall@1 under random yaw, published with BEVPlace (Luo et al., ICCV 2023).
 KITTI_BEV: dict[str, dict[str, float]] = {
     'PointNetVLAD': {'00': 91.6, '02': 62.3, '05': 76.9, '06': 77.8},
     'MinkLoc3Dv2': {'00': 95.9, '02': 72.3, '05': 86.4, '06': 80.4},
@@ -107,7 +107,7 @@ KITTI_BEV: dict[str, dict[str, float]] = {
 }
 
 
-# Scan Context, candidates at least 300 frames older, right within 4 m, as published per scan.
+# Scan Context: candidates at least 300 frames older, correct within 4 m.
 SCAN_CONTEXT_KITTI: dict[str, dict[str, float]] = {
     '00': {'f1_max': 0.958, 'recall_at_1': 0.985},
     '02': {'f1_max': 0.849, 'recall_at_1': 0.860},
@@ -117,7 +117,7 @@ SCAN_CONTEXT_KITTI: dict[str, dict[str, float]] = {
 
 
 def oxford_scores(results: Mapping[str, RunsResult]) -> Values:
-    """Return one method's percentages by data set, with the average if all four are there."""
+    """Return the percentages of one method per dataset, and their average over all four."""
     scores: dict[str, dict[str, float | None]] = {
         name: {'R@1': 100 * r.recall_at_1, 'R@1%': 100 * r.recall_at_one_percent}
         for name, r in results.items()
@@ -134,7 +134,7 @@ def oxford_scores(results: Mapping[str, RunsResult]) -> Values:
 def wild_places_scores(
     intra: Mapping[str, IntraResult], inter: Mapping[str, RunsResult]
 ) -> Values:
-    """Return one method's percentages; the MRR is the official one, as in the paper."""
+    """Return the percentages of one method, with the official MRR as in the paper."""
     within = {n: {'F1max': 100 * r.f1_max, 'R@1': 100 * r.recall_at_1} for n, r in intra.items()}
     between = {
         n: {'R@1': 100 * r.recall_at_1, 'MRR': 100 * r.mrr_official} for n, r in inter.items()

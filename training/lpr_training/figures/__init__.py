@@ -1,12 +1,12 @@
-"""Figures of the paper and of the evaluation: functions of arrays that return a Figure.
+"""Figures of the paper and the evaluation: functions of arrays that return a Figure.
 
-No figure is shown or kept in pyplot's state; the caller saves it: `figure.savefig(path)`.
+They do not use pyplot, so nothing is shown or kept; save with `figure.savefig(path)`.
 """
 
 from lpr_training.figures.cells import plot_cell_distances, plot_cells
 from lpr_training.figures.curves import plot_map_at_k, plot_precision_recall, plot_roc
-from lpr_training.figures.drive import plot_matches
 from lpr_training.figures.history import plot_history
+from lpr_training.figures.matches import plot_matches
 from lpr_training.figures.ranks import plot_ranks
 
 __all__ = [

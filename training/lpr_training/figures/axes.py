@@ -1,4 +1,4 @@
-"""Axes that all figures share: one look, no global state."""
+"""Panels, colors and markers shared by all figures."""
 
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
@@ -8,15 +8,15 @@ from matplotlib.figure import Figure
 
 T = TypeVar('T')
 
-# Okabe and Ito's palette, told apart by colour-blind readers too.
-COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
+# The palette of Okabe and Ito, distinguishable by color-blind readers.
+COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X')
-RIGHT, WRONG, MISSED = '#009E73', '#D55E00', '#E69F00'
+CORRECT, WRONG, MISSED = '#009E73', '#D55E00', '#E69F00'
 PANEL_INCHES = (3.4, 2.8)
 
 
 def panels(names: Mapping[str, T], rows: int = 1) -> tuple[Figure, Iterator[tuple[Axes, str, T]]]:
-    """Return a figure with one titled panel per entry, and the panels with their entries."""
+    """Return a figure with one titled panel per entry, and (axes, name, entry) of each."""
     columns = max(1, -(-len(names) // rows))
     size = (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows)
     figure = Figure(figsize=size, layout='constrained', dpi=150)
@@ -33,5 +33,5 @@ def _titled(grid: list[Axes], names: Mapping[str, T]) -> Iterator[tuple[Axes, st
 
 
 def style_of(index: int) -> dict[str, str]:
-    """Return colour and marker of the index-th method, the same in every panel."""
-    return {'color': COLOURS[index % len(COLOURS)], 'marker': MARKERS[index % len(MARKERS)]}
+    """Return the color and marker of the index-th method."""
+    return {'color': COLORS[index % len(COLORS)], 'marker': MARKERS[index % len(MARKERS)]}

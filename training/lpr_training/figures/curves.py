@@ -14,9 +14,9 @@ Curve = tuple[NDArray[np.floating], NDArray[np.floating]]  # x, y
 
 
 def plot_map_at_k(curves: Mapping[str, Mapping[str, NDArray[np.floating]]]) -> Figure:
-    """Plot MAP@1..K in percent, data set -> method -> (K,) fractions.
+    """Plot MAP@1 to MAP@K in percent, dataset -> method -> (K,) fractions.
 
-    AP@K is divided by min(K, number of true neighbours).
+    AP@K is divided by min(K, number of true neighbors).
     """
     figure, entries = panels(curves)
     for axes, _, methods in entries:
@@ -26,14 +26,14 @@ def plot_map_at_k(curves: Mapping[str, Mapping[str, NDArray[np.floating]]]) -> F
         axes.set_xlabel('K')
         axes.set_ylabel('MAP@K (%)')
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _finish(axes, 'best')
+        _add_grid_and_legend(axes, 'best')
     return figure
 
 
 def plot_roc(curves: Mapping[str, Mapping[str, Curve]]) -> Figure:
-    """Plot true against false positive rates, sequence -> method -> (fpr, tpr).
+    """Plot true over false positive rates, sequence -> method -> (fpr, tpr).
 
-    The end points need not reach (1, 1): distances may exceed the largest threshold.
+    Curves may end before (1, 1), because distances can exceed the largest threshold.
     """
     figure, entries = panels(curves)
     for axes, _, methods in entries:
@@ -43,12 +43,12 @@ def plot_roc(curves: Mapping[str, Mapping[str, Curve]]) -> Figure:
         axes.set_xlabel('false positive rate')
         axes.set_ylabel('true positive rate')
         _unit_square(axes)
-        _finish(axes, 'lower right')
+        _add_grid_and_legend(axes, 'lower right')
     return figure
 
 
 def plot_precision_recall(curves: Mapping[str, Curve], title: str = '') -> Figure:
-    """Plot precision over recall, method -> (recall, precision), with F1max marked and named."""
+    """Plot precision over recall, method -> (recall, precision), with F1max marked."""
     figure, entries = panels({title: curves})
     for axes, _, methods in entries:
         for i, (method, (recall, precision)) in enumerate(methods.items()):
@@ -56,13 +56,13 @@ def plot_precision_recall(curves: Mapping[str, Curve], title: str = '') -> Figur
             total = np.maximum(recall + precision, np.finfo(float).tiny)
             f1 = 2 * recall * precision / total
             best = int(f1.argmax())
-            colour = style_of(i)['color']
-            axes.plot(recall, precision, color=colour, label=f'{method} (F1max {f1[best]:.3f})')
-            axes.plot(recall[best], precision[best], color=colour, marker='o', markersize=5)
+            color = style_of(i)['color']
+            axes.plot(recall, precision, color=color, label=f'{method} (F1max {f1[best]:.3f})')
+            axes.plot(recall[best], precision[best], color=color, marker='o', markersize=5)
         axes.set_xlabel('recall')
         axes.set_ylabel('precision')
         _unit_square(axes)
-        _finish(axes, 'lower left')
+        _add_grid_and_legend(axes, 'lower left')
     return figure
 
 
@@ -71,6 +71,6 @@ def _unit_square(axes: Axes) -> None:
     axes.set_ylim(-0.02, 1.02)
 
 
-def _finish(axes: Axes, legend: str) -> None:
+def _add_grid_and_legend(axes: Axes, location: str) -> None:
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7, loc=legend, framealpha=0.9)
+    axes.legend(fontsize=7, loc=location, framealpha=0.9)

@@ -1,4 +1,4 @@
-"""The map of a drive with right, wrong and missed matches drawn."""
+"""Map of a drive with correct, wrong and missed matches."""
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.figures.axes import MISSED, RIGHT, WRONG
+from lpr_training.figures.axes import CORRECT, MISSED, WRONG
 
 
 def plot_matches(
@@ -15,20 +15,20 @@ def plot_matches(
     match_frames: NDArray[np.integer],
     is_correct: NDArray[np.bool_],
     is_revisit: NDArray[np.bool_],
-    is_claimed: NDArray[np.bool_] | None = None,
+    is_detected: NDArray[np.bool_] | None = None,
     title: str = '',
 ) -> Figure:
-    """Draw the path (N, 2 or more), and each query's match if it is claimed (default: all).
+    """Plot the path (N, 2 or more) and the matches of detected queries (default: all).
 
-    Right matches are green and wrong ones red lines to what was matched; a revisit that was not
-    claimed is a ring. Wrong ones lie on top: they are what a back-end suffers from.
+    Lines connect queries to their matches, green if correct and red if wrong; rings are missed
+    revisits. Wrong matches are on top, because they harm a SLAM back-end most.
     """
     xy = np.asarray(positions, dtype=np.float64)[:, :2]
-    claimed = np.ones(len(query_frames), dtype=bool) if is_claimed is None else is_claimed
+    detected = np.ones(len(query_frames), dtype=bool) if is_detected is None else is_detected
     figure = Figure(figsize=(6.5, 6.5), layout='constrained', dpi=150)
     axes = figure.add_subplot()
     axes.plot(xy[:, 0], xy[:, 1], color='0.75', linewidth=1.5, zorder=1)
-    missed = ~claimed & is_revisit
+    missed = ~detected & is_revisit
     axes.scatter(
         *xy[query_frames[missed]].T,
         s=18,
@@ -38,11 +38,11 @@ def plot_matches(
         zorder=2,
         label=f'missed ({int(missed.sum())})',
     )
-    for name, mask, colour, layer in (
-        ('right', claimed & is_correct, RIGHT, 3),
-        ('wrong', claimed & ~is_correct, WRONG, 4),
+    for name, mask, color, layer in (
+        ('correct', detected & is_correct, CORRECT, 3),
+        ('wrong', detected & ~is_correct, WRONG, 4),
     ):
-        _draw_edges(axes, xy, query_frames[mask], match_frames[mask], name, colour, layer)
+        _draw_edges(axes, xy, query_frames[mask], match_frames[mask], name, color, layer)
     axes.set_aspect('equal')
     axes.set_xlabel('x (m)')
     axes.set_ylabel('y (m)')
@@ -57,11 +57,11 @@ def _draw_edges(
     queries: NDArray[np.integer],
     matches: NDArray[np.integer],
     name: str,
-    colour: str,
+    color: str,
     layer: int,
 ) -> None:
-    """Draw a dot at each query and a line to its match."""
+    """Plot a dot at each query and a line to its match."""
     segments = np.stack([xy[queries], xy[matches]], axis=1)
-    axes.add_collection(LineCollection(segments, colors=colour, linewidths=0.8, zorder=layer))
+    axes.add_collection(LineCollection(segments, colors=color, linewidths=0.8, zorder=layer))
     label = f'{name} ({len(queries)})'
-    axes.scatter(*xy[queries].T, s=6, color=colour, zorder=layer, label=label)
+    axes.scatter(*xy[queries].T, s=6, color=color, zorder=layer, label=label)

@@ -1,4 +1,4 @@
-"""What the nodes of the demonstration say, gathered in this process."""
+"""Collect what lpr_node and pose_graph_node publish, and call their services."""
 
 from collections.abc import Callable
 import threading
@@ -9,63 +9,64 @@ from diagnostic_msgs.msg import DiagnosticArray
 from nav_msgs.msg import Odometry, Path
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-from std_srvs.srv import Trigger
+from rclpy.node import Node
 
+from lpr_ros.conversions.loops import loop_from_constraint
 from lpr_ros.core.errors import LprError
-from lpr_ros.core.records import LoopClosure
-from lpr_ros.loop_messages import loop_from_constraint
-from lpr_ros.qos import LATCHED, LOOPS
-
-ANSWER_S = 60.0
+from lpr_ros.core.types import LoopClosure
+from lpr_ros.ros_utils.qos import LATCHED, LOOPS
+from lpr_training.harness.service_calls import ServiceCalls
 
 
 class Listener:
-    """A node that listens; its fields are what came last."""
+    """A node whose attributes hold the latest messages."""
 
     def __init__(self) -> None:
         rclpy.init()
-        self._node = rclpy.create_node('demo')
+        self._node = rclpy.create_node('listener')
+        self.services = ServiceCalls(self._node)
         self.loops: list[LoopClosure] = []
         self.corrected: Path | None = None
         self.status: dict[str, str] = {}
         self.status_count = 0
-        self.listen = self._node.create_subscription
-        self.publisher = self._node.create_publisher
-        self.listen(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
-        self.listen(Path, 'pose_graph_node/path', self._on_path, LATCHED)
-        self.listen(DiagnosticArray, '/diagnostics', self._on_status, 10)
+        self.subscribe = self._node.create_subscription
+        self.create_publisher = self._node.create_publisher
+        self.subscribe(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
+        self.subscribe(Path, 'pose_graph_node/path', self._on_path, LATCHED)
+        self.subscribe(DiagnosticArray, '/diagnostics', self._on_status, 10)
+        self._nodes = [self._node]
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._thread.start()
 
     def count(self, name: str) -> int:
-        """Return what lpr_node counted under a name."""
+        """Return a counter of the diagnostics of lpr_node."""
         return int(self.status.get(name, 0))
 
     def subscribers(self, topic: str) -> int:
-        """Return how many listen to a topic."""
+        """Return the number of subscriptions to a topic."""
         return int(self._node.count_subscribers(topic))
 
     def call(self, service: str) -> str:
-        """Call a Trigger service and return its message; LprError where it did not succeed."""
-        client = self._node.create_client(Trigger, service)
-        if not client.wait_for_service(ANSWER_S):
-            raise LprError(f'no service {service} within {ANSWER_S} s')
-        answered = threading.Event()
-        future = client.call_async(Trigger.Request())
-        future.add_done_callback(lambda _: answered.set())
-        if not answered.wait(ANSWER_S):
-            raise LprError(f'{service}: no answer within {ANSWER_S} s')
-        answer: Any = future.result()
-        if not answer.success:
-            raise LprError(f'{service}: {answer.message}')
-        return str(answer.message)
+        """Call a Trigger service and return its message; raise LprError if it fails."""
+        success, message = self.services.trigger(service)
+        if not success:
+            raise LprError(f'{service}: {message}')
+        return message
+
+    def create_node(self, name: str) -> Node:
+        """Return another node that is spun here, such as a further client."""
+        node = rclpy.create_node(name)
+        self._executor.add_node(node)
+        self._nodes.append(node)
+        return node
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop spinning and shut down ROS."""
         self._executor.shutdown()
-        self._node.destroy_node()
+        for node in self._nodes:
+            node.destroy_node()
         rclpy.try_shutdown()
         self._thread.join()
 
@@ -89,9 +90,9 @@ class Listener:
 
 
 def wait_for(is_true: Callable[[], Any], what: str, timeout_s: float) -> None:
-    """Wait until something is true; LprError names what did not come."""
+    """Wait until a condition holds; LprError names `what` after the timeout."""
     end_s = time.monotonic() + timeout_s
     while not is_true():
         if time.monotonic() > end_s:
-            raise LprError(f'{what}: not within {timeout_s:.0f} s')
+            raise LprError(f'{what}: timeout after {timeout_s:.0f} s')
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The processes of the demonstration, on a ROS domain of their own that stays on this machine."""
+"""Start nodes as processes in a private ROS domain on this machine, and measure them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,12 +16,15 @@ STOP_S = 15.0
 
 
 def use_own_domain() -> None:
-    """Set the environment of this process and of those it starts; before ROS is initialised."""
+    """Select a random, local-only ROS domain for this process and those it starts.
+
+    Call this before initializing ROS.
+    """
     os.environ['ROS_DOMAIN_ID'] = str(random.SystemRandom().randrange(1, 102))
-    os.environ['ROS_LOCALHOST_ONLY' if os.environ.get('ROS_DISTRO') == 'humble'
-               else 'ROS_AUTOMATIC_DISCOVERY_RANGE'] = (
-        '1' if os.environ.get('ROS_DISTRO') == 'humble' else 'LOCALHOST'
-    )  # fmt: skip
+    if os.environ.get('ROS_DISTRO') == 'humble':
+        os.environ['ROS_LOCALHOST_ONLY'] = '1'
+    else:
+        os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
     profile = find_resource('config', 'fastdds.xml')
     if profile is not None:
         for name in ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'):
@@ -29,48 +32,59 @@ def use_own_domain() -> None:
 
 
 class Program:
-    """A Python module in a process of its own; what it prints goes to a file."""
+    """A Python module that runs in its own process; its output goes to a log file."""
 
-    def __init__(self, module: str, arguments: Iterable[str], log: Path):
+    def __init__(
+        self,
+        module: str,
+        arguments: Iterable[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ):
         self.name, self._log = module, log
         paths = os.pathsep.join(path for path in sys.path if path)
         with log.open('wb') as stream:
             self._process = subprocess.Popen(
                 [sys.executable, '-m', module, *arguments],
-                env=os.environ | {'PYTHONPATH': paths, 'PYTHONUNBUFFERED': '1'},
+                env={
+                    **os.environ,
+                    **(environment or {}),
+                    'PYTHONPATH': paths,
+                    'PYTHONUNBUFFERED': '1',
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for this program, which then stops them
+                start_new_session=True,  # Ctrl-C reaches only this process, which then stops it
             )
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return the process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it has not ended."""
+        """Return whether the process is alive."""
         return self._process.poll() is None
 
     @property
     def output(self) -> str:
-        """What it printed so far."""
+        """Return the output so far."""
         return self._log.read_text(errors='replace').strip()
 
     def check(self) -> None:
-        """Raise an error with what it printed if it has ended on its own."""
+        """Raise LprError with the output if the process has exited."""
         if not self.is_running:
-            raise LprError(f'{self.name} ended with {self._process.returncode}:\n{self.output}')
+            raise LprError(f'{self.name} exited with {self._process.returncode}:\n{self.output}')
 
     def kill(self) -> None:
-        """End it at once, in the middle of whatever it does."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """Interrupt it, and kill it where that does not help."""
+        """Interrupt the process, and kill it if it does not exit in time."""
         if self.is_running:
             self._process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -80,27 +94,27 @@ class Program:
 
 
 def ros_arguments(parameters: Mapping[str, object]) -> list[str]:
-    """Return parameters as a node's command line takes them."""
+    """Return parameters as command-line arguments of a node."""
     settings = [f'{name}:={_text(value)}' for name, value in parameters.items()]
     return ['--ros-args', *(word for setting in settings for word in ('-p', setting))]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process and of its children, so far."""
+    """Return the CPU time used by a process and its children."""
     ticks = sum(int(words[11]) + int(words[12]) for _, words in _family(pid))
     return ticks / os.sysconf('SC_CLK_TCK')
 
 
 def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process and of its children."""
+    """Return the resident memory of a process and its children."""
     pages = sum(int(words[21]) for _, words in _family(pid))
     return pages * os.sysconf('SC_PAGE_SIZE') / 1e6
 
 
-def own_mb(pid: int) -> tuple[float, float]:
-    """Return what a process, and what its children have in memory, not of a file nor shared.
+def private_mb(pid: int) -> tuple[float, float]:
+    """Return the private resident memory of a process, and that of its children.
 
-    Only that does not come and go by itself.
+    File-backed and shared pages are left out: the kernel adds and drops them on its own.
     """
     pages = {True: 0, False: 0}
     for folder, _ in _family(pid):
@@ -112,10 +126,10 @@ def own_mb(pid: int) -> tuple[float, float]:
 
 
 def _family(pid: int) -> Iterator[tuple[Path, list[str]]]:
-    """Yield folder and statistics, from the state on, of a process and of its children."""
+    """Yield /proc folder and stat fields, starting at the state, of a process and its children."""
     for stat in Path('/proc').glob('[0-9]*/stat'):
-        with suppress(OSError, IndexError, ValueError):  # it may end meanwhile
-            words = stat.read_text().rpartition(')')[2].split()  # the name may hold anything
+        with suppress(OSError, IndexError, ValueError):  # a process may exit meanwhile
+            words = stat.read_text().rpartition(')')[2].split()  # the name may contain anything
             if pid in (int(stat.parent.name), int(words[1])):
                 yield stat.parent, words
 

@@ -1,4 +1,4 @@
-"""A small disk that can be full or read-only on demand, for a node that writes its map there."""
+"""A small disk for a node's map that can be filled or made read-only on demand."""
 
 from contextlib import suppress
 import os
@@ -6,14 +6,14 @@ from pathlib import Path
 import resource
 import subprocess
 
-from lpr_ros.core.files import beside
+from lpr_ros.core.files import PARTIAL_SUFFIX, sidecar_path
 
 SIZE_MB = 64
-TINY_BYTES = 4096
+BLOCK_BYTES = 4096
 
 
 class SmallDisk:
-    """A tmpfs where we may mount one; else a limit on the node's files, and the folder's mode."""
+    """A tmpfs if mounting is permitted; otherwise a file size limit and a folder mode."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -22,23 +22,24 @@ class SmallDisk:
         self._filler = folder / 'filler'
 
     @property
-    def means(self) -> str:
-        """Say what stands for a disk."""
-        size = f'a tmpfs of {SIZE_MB} MB, filled or remounted'
-        return size if self.is_mounted else 'RLIMIT_FSIZE of the node, and mode 555 of the folder'
+    def description(self) -> str:
+        """Describe how the disk is emulated."""
+        if self.is_mounted:
+            return f'tmpfs of {SIZE_MB} MB, filled or remounted'
+        return 'RLIMIT_FSIZE of the node, and mode 555 of the folder'
 
     def fill(self, pid: int) -> None:
-        """Leave no room for what the process writes."""
+        """Leave no space for the process to write."""
         if not self.is_mounted:
             hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (TINY_BYTES, hard))
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (BLOCK_BYTES, hard))
             return
         with suppress(OSError), self._filler.open('wb', buffering=0) as stream:
-            while stream.write(bytes(TINY_BYTES)):
+            while stream.write(bytes(BLOCK_BYTES)):
                 pass
 
     def free(self, pid: int) -> None:
-        """Have room again."""
+        """Make space again."""
         if self.is_mounted:
             self._filler.unlink()
         else:
@@ -46,18 +47,18 @@ class SmallDisk:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
     def set_writable(self, writable: bool) -> None:
-        """Let the process write, or only read: also what a killed save left, which must go."""
+        """Make the disk writable or read-only, with the leftover of a killed save on it."""
         if not writable:
             for path in self.folder.glob('*.map'):
-                with suppress(FileExistsError):  # one under way
-                    beside(path).touch(exist_ok=False)
+                with suppress(FileExistsError):  # a save is in progress
+                    sidecar_path(path, PARTIAL_SUFFIX).touch(exist_ok=False)
         if self.is_mounted:
             _mount(self.folder, f'remount,{"rw" if writable else "ro"}')
         else:
             self.folder.chmod(0o755 if writable else 0o555)
 
     def close(self) -> None:
-        """Give the disk back; what is on it is gone."""
+        """Unmount the disk; its contents are lost."""
         if self.is_mounted:
             subprocess.run(['umount', '--lazy', str(self.folder)], check=True)
 

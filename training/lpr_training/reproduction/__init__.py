@@ -1,1 +1,1 @@
-"""From raw or benchmark files to the paper's tables and figures, stage by stage."""
+"""Reproduce the tables and figures of the paper from raw or benchmark files."""

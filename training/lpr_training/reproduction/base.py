@@ -1,4 +1,4 @@
-"""What the two benchmarks have in common: runs, their stages, and the table that comes of them."""
+"""Base class of the two benchmarks: runs, stages, tables and figures."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,29 +9,29 @@ from typing import Any
 from matplotlib.figure import Figure
 import numpy as np
 
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.files import atomic_file
 from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_training.datasets.base import PlaceDataset
+from lpr_training.evaluation.paper_tables import Table, Values, load_paper_tables
 from lpr_training.evaluation.report import write_figures, write_json
-from lpr_training.reproduction.cell_figures import cell_figures
-from lpr_training.reproduction.cells import look_inside
 from lpr_training.reproduction.estimates import Cost, measure
+from lpr_training.reproduction.experiment_stages import Evaluation, TrainedRun, runs_by_row
 from lpr_training.reproduction.experiments import MAIN, Experiment, choose
+from lpr_training.reproduction.head_activations import head_activations
+from lpr_training.reproduction.head_figures import cell_figures
 from lpr_training.reproduction.results import mean_of, read_json, spread_of
 from lpr_training.reproduction.settings import Settings
 from lpr_training.reproduction.stages import Stage
-from lpr_training.reproduction.training import Evaluation, TrainedRun, runs_by_row
-from lpr_training.tables import Table, Values, load_paper_tables
 
 RESULT_BYTES = 3e5
-NOTHING = Cost(seconds_to_train=0.0, seconds_to_describe=1e-3, disk_bytes=0.0)
+NO_COST = Cost(seconds_to_train=0.0, seconds_to_describe=1e-3, disk_bytes=0.0)
 
 
 class Benchmark(ABC):
-    """Plans the stages from data to tables and figures."""
+    """Plans the stages from the data to tables and figures."""
 
     experiments: Sequence[Experiment]
-    remarks: Sequence[str] = ()  # below every table
+    remarks: Sequence[str] = ()  # listed below every table
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -46,19 +46,19 @@ class Benchmark(ABC):
     @property
     @abstractmethod
     def root(self) -> Path:
-        """Where the benchmark files lie, or will lie."""
+        """Folder of the benchmark files, which may be written by the preparation."""
 
     @abstractmethod
     def preparation(self) -> list[Stage]:
-        """Return the stages that make benchmark files of raw ones, if need be."""
+        """Return the stages that convert raw files to benchmark files."""
 
     @abstractmethod
     def sample(self) -> tuple[PlaceDataset, int, int]:
-        """Return places to time a model on, how many are trained on and how many evaluated."""
+        """Return places for timing, and the numbers of training and evaluation places."""
 
     @abstractmethod
     def evaluations(self) -> Mapping[str, Evaluation]:
-        """Return what is done with a method on each set."""
+        """Return set -> evaluation of a method."""
 
     @abstractmethod
     def scores(self, run: TrainedRun) -> Values:
@@ -66,18 +66,18 @@ class Benchmark(ABC):
 
     @abstractmethod
     def tables(self, scores: Mapping[str, Values]) -> Mapping[str, Table]:
-        """Return the tables, file name -> table."""
+        """Return file name -> table."""
 
     @abstractmethod
     def curves(self, rows: Mapping[str, Sequence[TrainedRun]]) -> Mapping[str, Figure]:
-        """Return the figure of curves (F.1 or F.2)."""
+        """Return the figures with curves (F.1 or F.2)."""
 
     @abstractmethod
     def figure_places(self) -> PlaceDataset:
-        """Return the test clouds that the cells are drawn from."""
+        """Return the test clouds of figures F.3 to F.5."""
 
     def stages(self) -> list[Stage]:
-        """Return everything in order."""
+        """Return all stages in order."""
         places, trained, evaluated = self.sample()
         stages = self.preparation()
         costs: dict[str, Cost] = {}
@@ -85,7 +85,7 @@ class Benchmark(ABC):
             name = run.experiment.name
             if run.experiment.config and name not in costs and not self._is_complete(run):
                 costs[name] = measure(run.config, places, self.settings.device)
-            stages += self._run_stages(run, costs.get(name, NOTHING), trained, evaluated)
+            stages += self._run_stages(run, costs.get(name, NO_COST), trained, evaluated)
         return [*stages, self._cells_stage(), self._tables_stage()]
 
     def _is_complete(self, run: TrainedRun) -> bool:
@@ -118,11 +118,11 @@ class Benchmark(ABC):
         product = self.settings.out / 'figures' / 'cells.json'
         chosen = set(self._cell_runs())
         if product.exists() and MAIN in chosen and chosen - set(read_json(product)['models']):
-            product = self._never  # drawn with fewer experiments than there are now
+            product = self._never  # the figures lack experiments that are finished by now
         return Stage('figures F.3 to F.5', product, self._draw_cells, 60.0, 2e6)
 
     def _cell_runs(self) -> dict[str, TrainedRun]:
-        """Return the runs whose cells are drawn, by their rows."""
+        """Return row -> run for the models whose cells are plotted."""
         chosen = {}
         for row, runs in runs_by_row(self.runs).items():
             is_small = row == MAIN or 'III' in runs[0].experiment.tables
@@ -138,7 +138,7 @@ class Benchmark(ABC):
         count = min(self.settings.figure_clouds, len(places))
         indices = np.linspace(0, len(places) - 1, count).astype(np.int64)
         models = {
-            row: look_inside(load_checkpoint(run.weights).build(), places, indices)
+            row: head_activations(load_checkpoint(run.weights).build(), places, indices)
             for row, run in chosen.items()
         }
         folder = self.settings.out / 'figures'
@@ -146,24 +146,24 @@ class Benchmark(ABC):
         write_json(folder / 'cells.json', {'clouds': count, 'models': list(models)})
 
     def _tables_stage(self) -> Stage:
-        # Always done again: it costs nothing, and holds whatever is there by now.
+        # Always repeated: it is cheap, and includes the runs finished so far.
         work = self.write_tables
         return Stage('tables, and figure F.1 or F.2', self._never, work, 10.0, 1e6)
 
     @property
     def _never(self) -> Path:
-        """A product that no stage makes."""
+        """A product that is never written, so that its stage always runs."""
         return self.settings.out / '.never'
 
     def write_tables(self) -> None:
-        """Write the tables and curves of everything evaluated so far."""
+        """Write the tables and curves of all runs evaluated so far."""
         rows = runs_by_row(self.runs)
         per_seed = {row: [self.scores(run) for run in runs] for row, runs in rows.items()}
         means = {row: mean_of(scores) for row, scores in per_seed.items()}
         write_json(self.settings.out / 'scores.json', _all_scores(per_seed))
         for name, table in self.tables(means).items():
             write_json(self.settings.out / f'{name}.json', table.to_dict())
-            with whole_file(self.settings.out / f'{name}.md') as partial_file:
+            with atomic_file(self.settings.out / f'{name}.md') as partial_file:
                 partial_file.write_text(table.to_markdown() + self._notes(), encoding='utf-8')
         write_figures(self.settings.out / 'figures', self.curves(rows))
 
@@ -171,11 +171,11 @@ class Benchmark(ABC):
         lines = [f'- {remark}' for remark in self.remarks]
         for run in self.runs:
             if run.diverged:
-                about = read_json(run.end)
-                lines.append(f'- {run.experiment.row}: ours diverged, {about["message"]}')
+                outcome = read_json(run.end)
+                lines.append(f'- {run.experiment.row}: ours diverged, {outcome["message"]}')
         seeds = len(self.settings.seeds)
         if seeds > 1:
-            lines.append(f'- {MAIN} and MinkLoc3Dv2: ours are means of {seeds} seeds')
+            lines.append(f'- {MAIN} and MinkLoc3Dv2: our numbers are means over {seeds} seeds')
         return '\n' + '\n'.join(lines) + '\n' if lines else ''
 
 

@@ -1,20 +1,19 @@
-"""The stages of one experiment: train with a seed, then evaluate on every set."""
+"""One experiment with one seed: training, then evaluation on every set."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 import logging
 from pathlib import Path
 
-from lpr_training.config import TrainConfig
-from lpr_training.engine import DivergenceError
 from lpr_training.evaluation.methods import CheckpointMethod, Method, ScanContextMethod
-from lpr_training.evaluation.report import write_json
-from lpr_training.fit import fit
-from lpr_training.protocols.results import Result
+from lpr_training.evaluation.report import Result, write_json
 from lpr_training.reproduction.experiments import Experiment
 from lpr_training.reproduction.results import read_json
 from lpr_training.reproduction.settings import Settings
-from lpr_training.run_folder import LAST, STATE
+from lpr_training.train.config import TrainConfig
+from lpr_training.train.run import fit
+from lpr_training.train.run_folder import LAST, STATE
+from lpr_training.train.trainer import DivergenceError
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ Evaluation = Callable[[Method], Result]
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """One experiment with one seed, and where what it leaves lies."""
+    """One experiment with one seed, and the paths of its files."""
 
     experiment: Experiment
     seed: int
@@ -37,42 +36,42 @@ class TrainedRun:
 
     @property
     def folder(self) -> Path:
-        """Where the run is trained."""
+        """Folder of the training run."""
         return self.settings.out / 'runs' / self.label
 
     @property
     def weights(self) -> Path:
-        """The weights of the last epoch: the paper selects no model."""
+        """Weights of the last epoch; the paper does not select by validation."""
         return self.folder / LAST
 
     @property
     def diverged(self) -> bool:
-        """Whether training stopped on a value that is not finite."""
+        """Whether training stopped because of a non-finite value."""
         return self.is_trained and read_json(self.end)['status'] == 'diverged'
 
     @property
     def is_trained(self) -> bool:
-        """Whether training came to an end."""
+        """Whether training has finished or diverged."""
         return self.end.exists()
 
     @property
     def end(self) -> Path:
-        """What is written when training came to an end, well or not."""
+        """File that is written when training has finished or diverged."""
         return self.folder / DONE
 
     @property
     def config(self) -> TrainConfig:
-        """What is trained."""
+        """Training configuration."""
         return self.experiment.configure(
             self.settings.assignments, self.settings.epochs, self.seed
         )
 
     def result(self, name: str) -> Path:
-        """Where the result on one set lies."""
+        """Return the path of the result on one set."""
         return self.settings.out / 'results' / self.label / f'{name}.json'
 
     def train(self, root: Path) -> None:
-        """Train, or go on; a run that diverges is a result too, as in the paper."""
+        """Train or resume; divergence is recorded as a result, as in the paper."""
         resume = (self.folder / STATE).exists()
         outcome: dict[str, object] = {'status': 'ok', 'epochs': self.config.epochs}
         try:
@@ -83,14 +82,14 @@ class TrainedRun:
         write_json(self.end, outcome)
 
     def evaluate(self, name: str, evaluation: Evaluation) -> None:
-        """Evaluate on one set; nothing is left of a run that diverged but the fact."""
+        """Evaluate on one set, or record that the run diverged."""
         if self.diverged:
             write_json(self.result(name), {'status': 'diverged'})
             return
         write_json(self.result(name), evaluation(self.method()).to_dict())
 
     def method(self) -> Method:
-        """Build what is evaluated."""
+        """Return the method to evaluate."""
         if not self.experiment.config:
             return ScanContextMethod()
         method = CheckpointMethod(
@@ -101,7 +100,7 @@ class TrainedRun:
 
 
 def runs_by_row(runs: 'list[TrainedRun]') -> Mapping[str, 'list[TrainedRun]']:
-    """Group the runs that did not diverge by the row of the table they are seeds of."""
+    """Group the runs that did not diverge by table row."""
     rows: dict[str, list[TrainedRun]] = {}
     for run in runs:
         if not run.diverged:

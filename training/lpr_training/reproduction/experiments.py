@@ -1,31 +1,31 @@
-"""What is trained to rebuild the paper's tables: a configuration, its changes, its row."""
+"""The experiments behind the tables of the paper: configuration, changes, table row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from lpr_ros.core.config import override, parse_assignments
 from lpr_ros.core.errors import ConfigError
-from lpr_training.config import TrainConfig
+from lpr_ros.core.resources import REPOSITORY
+from lpr_training.train.config import TrainConfig
 
-CONFIG_FOLDER = Path(__file__).resolve().parents[3] / 'config'
+CONFIG_FOLDER = REPOSITORY / 'config'
 MAIN = 'Ours (C=16, M=16)'
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One row of a table; the main ones are trained with every seed, the others with the first."""
+    """One table row; main experiments are trained with all seeds, others with the first."""
 
     name: str
-    row: str  # as the paper calls it
+    row: str  # name in the paper
     tables: tuple[str, ...]
-    config: str = ''  # file of config/ without suffix; '' for a method that is not trained
+    config: str = ''  # name of a file in config/; '' for a method without training
     changes: tuple[str, ...] = ()
     is_main: bool = False
 
     def configure(self, assignments: Sequence[str], epochs: int, seed: int) -> TrainConfig:
-        """Return the configuration of a run; 0 epochs leaves those of the file."""
+        """Return the configuration of a run; 0 epochs keeps the number of the file."""
         config = TrainConfig.from_yaml(CONFIG_FOLDER / f'{self.config}.yaml')
         changes: dict[str, Any] = parse_assignments([*self.changes, *assignments])
         changes['seed'] = seed
@@ -57,9 +57,7 @@ OXFORD = (
         tables=('I',),
         changes=_pooling('kind=gem'),
     ),
-    Experiment(
-        'whitened_128_64', 'Ours (C=128, M=64)', ('I',), 'oxford_baseline', _size(128, 64)
-    ),
+    Experiment('whitened_128_64', 'Ours (C=128, M=64)', ('I',), 'oxford_baseline', _size(128, 64)),
     Experiment('netvlad', 'NetVLAD head', ('I',), 'oxford_baseline', _NETVLAD),
     Experiment('o2p', 'O2P head', ('I',), 'oxford_baseline', _pooling('kind=o2p')),
     Experiment(
@@ -109,7 +107,7 @@ WILD_PLACES = (
 
 
 def choose(experiments: Sequence[Experiment], only: Sequence[str]) -> list[Experiment]:
-    """Return the named experiments, in their order; all of them without names."""
+    """Return the named experiments, or all without names."""
     names = [e.name for e in experiments]
     unknown = [name for name in only if name not in names]
     if unknown:

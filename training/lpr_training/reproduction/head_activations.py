@@ -1,4 +1,4 @@
-"""The inside of the whitened head on some clouds: what figures F.3 to F.5 draw."""
+"""Intermediate results of the whitened pooling, plotted in figures F.3 to F.5."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ import torch
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.pooling import WhitenedSecondOrderPooling
-from lpr_ros.core.model.quantise import quantise
+from lpr_ros.core.model.quantize import quantize
 from lpr_ros.core.model.whitening import covariances
 from lpr_ros.core.sparse import collate
-from lpr_training.cloud_input import input_for
 from lpr_training.datasets.base import PlaceDataset
-from lpr_training.describing import Indices
+from lpr_training.descriptors.extract import Indices
+from lpr_training.descriptors.input_check import input_for
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Of N clouds: the M cells before and after whitening, and the covariances between."""
+    """M cells of N clouds before and after whitening, and their covariances."""
 
     before: NDArray[np.float64]  # (N, M, C)
     after: NDArray[np.float64]  # (N, M, C)
@@ -34,23 +34,25 @@ class Cells:
         return z.transpose(0, 2, 1) @ z / z.shape[1]
 
 
-def look_inside(
+def head_activations(
     model: PlaceModel, places: PlaceDataset, indices: Indices, batch: int = 16
 ) -> Cells:
-    """Return the cells of some places; the model needs the whitened head."""
+    """Return the cells of some places; the model must have whitened pooling."""
     pooling = model.pooling
     if not isinstance(pooling, WhitenedSecondOrderPooling):
-        raise ConfigError(f'expected a whitened head, got {model.config.pooling.kind!r}')
-    rules = input_for(places, model.config.input)
+        raise ConfigError(f"expected the pooling 'whitened', got {model.config.pooling.kind!r}")
+    input_config = input_for(places, model.config.input)
     device = next(model.parameters()).device
     parts: list[tuple[NDArray[np.float64], ...]] = []
     model.eval()
     for start in range(0, len(indices), batch):
-        clouds = [quantise(places.points(int(i)), rules) for i in indices[start : start + batch]]
+        clouds = [
+            quantize(places.points(int(i)), input_config) for i in indices[start : start + batch]
+        ]
         with torch.inference_mode():
             features, counts = model.features(collate(clouds).to(device))
             x = pooling.second_order(features.float(), counts)
-            spread = covariances(x, shrinkage=model.config.pooling.shrinkage)
-            stages = (x.mT, pooling.whiten(x).mT, *spread)
+            stage_covariances = covariances(x, shrinkage=model.config.pooling.shrinkage)
+            stages = (x.mT, pooling.whiten(x).mT, *stage_covariances)
         parts.append(tuple(stage.double().cpu().numpy() for stage in stages))
     return Cells(*(np.concatenate(stage) for stage in zip(*parts, strict=True)))

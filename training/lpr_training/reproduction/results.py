@@ -1,4 +1,4 @@
-"""Results of protocols on disk, read back as what the tables and figures take."""
+"""Read results of earlier stages, and average them over seeds."""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -7,24 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from lpr_ros.core.detections import Detections
 from lpr_ros.core.errors import DatasetError
-from lpr_training.protocols.runs import RunsResult
-from lpr_training.protocols.wild_places_intra import IntraResult
-from lpr_training.tables import Values
+from lpr_ros.core.offline.precision_recall import Detections
+from lpr_training.evaluation.between_runs import RunsResult
+from lpr_training.evaluation.paper_tables import Values
+from lpr_training.evaluation.wild_places_intra import IntraResult
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a result of an earlier stage."""
+    """Read the JSON file of an earlier stage."""
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
-        raise DatasetError(f'{path}: expected a result; remove it to redo: {error}') from error
+        raise DatasetError(
+            f'{path}: not a JSON result; remove the file to repeat its stage: {error}'
+        ) from error
     return values
 
 
 def read_runs(path: Path) -> RunsResult:
-    """Read a result between runs; the details of its pairs are left in the file."""
+    """Read a result between runs, without the details of its pairs."""
     values = _numbers(read_json(path)) | {'details': ()}
     return RunsResult(**values)
 
@@ -36,16 +38,18 @@ def read_intra(path: Path) -> IntraResult:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn lists into arrays and null into NaN."""
-    return {
-        key: np.array(value, dtype=float) if isinstance(value, list) and key != 'details'
-        else float('nan') if value is None else value
-        for key, value in values.items()
-    }  # fmt: skip
+    """Convert lists to arrays and null to NaN."""
+    numbers: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, list) and key != 'details':
+            numbers[key] = np.array(value, dtype=float)
+        else:
+            numbers[key] = float('nan') if value is None else value
+    return numbers
 
 
 def mean_of(scores: Sequence[Values]) -> dict[str, dict[str, float | None]]:
-    """Return the mean over seeds of every cell; a cell that one seed lacks is left out."""
+    """Return the mean over seeds of every cell that all seeds have."""
     first = scores[0]
     return {
         name: {

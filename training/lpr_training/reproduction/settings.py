@@ -1,4 +1,4 @@
-"""What a reproduction is asked to do, remembered in its folder."""
+"""The settings of a reproduction, stored in its folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Settings:
     data: Path
     out: Path
     paper: Path
-    epochs: int = 0  # 0: as the configuration says
+    epochs: int = 0  # 0: as configured
     seeds: tuple[int, ...] = (1, 2, 3)
     only: tuple[str, ...] = ()
     assignments: tuple[str, ...] = ()
@@ -28,9 +28,9 @@ class Settings:
     batch: int = 16
     figure_clouds: int = 500
 
-    def remember(self) -> None:
-        """Write what decides the numbers; refuse a folder begun with something else."""
-        now = {
+    def store(self) -> None:
+        """Store the settings that determine the results; ConfigError if they have changed."""
+        current = {
             'benchmark': self.benchmark,
             'data': str(self.data.resolve()),
             'epochs': self.epochs,
@@ -38,15 +38,18 @@ class Settings:
         }
         path = self.out / RECORD
         if not path.exists():
-            write_json(path, now)
+            write_json(path, current)
             return
         try:
             earlier: Mapping[str, Any] = json.loads(path.read_text(encoding='utf-8'))
         except ValueError as error:
             raise ConfigError(f'{path}: expected JSON: {error}') from error
-        changed = [f'{k} was {earlier.get(k)!r}, is {now[k]!r}' for k in now if
-                   earlier.get(k) != now[k]]  # fmt: skip
+        changed = [
+            f'{key} was {earlier.get(key)!r}, is {value!r}'
+            for key, value in current.items()
+            if earlier.get(key) != value
+        ]
         if changed:
             raise ConfigError(
-                f'{self.out} was begun otherwise ({"; ".join(changed)}); choose another --out'
+                f'{self.out} has other settings ({"; ".join(changed)}); choose another --out'
             )

@@ -8,65 +8,71 @@ from matplotlib.figure import Figure
 import numpy as np
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets import wild_places, wild_places_sets
+from lpr_training.datasets import wild_places
 from lpr_training.datasets.base import PlaceDataset, Subset
+from lpr_training.datasets.splits import wild_places as wild_places_splits
 from lpr_training.evaluation import between_runs, wild_places_intra
-from lpr_training.evaluation.between_runs import Part
+from lpr_training.evaluation.between_runs import WILD_PLACES_RADIUS_M, Part, RunsResult
 from lpr_training.evaluation.methods import Method
+from lpr_training.evaluation.paper_tables import (
+    Table,
+    Values,
+    wild_places_scores,
+    wild_places_table,
+)
+from lpr_training.evaluation.wild_places_intra import IntraResult
 from lpr_training.figures import plot_roc
-from lpr_training.protocols.runs import WILD_PLACES_RADIUS_M, RunsResult
-from lpr_training.protocols.wild_places_intra import IntraResult
-from lpr_training.reproduction.benchmark import Benchmark
+from lpr_training.reproduction.base import Benchmark
+from lpr_training.reproduction.experiment_stages import Evaluation, TrainedRun
 from lpr_training.reproduction.experiments import WILD_PLACES
 from lpr_training.reproduction.results import read_intra, read_runs
 from lpr_training.reproduction.stages import Stage
-from lpr_training.reproduction.training import Evaluation, TrainedRun
-from lpr_training.tables import Table, Values, wild_places_scores, wild_places_table
 
 
 class WildPlacesBenchmark(Benchmark):
-    """From the released submaps, either layout."""
+    """Reproduction from the released submaps, in either layout."""
 
     experiments = WILD_PLACES
     remarks = (
-        'within a sequence nothing of the last ten minutes is admitted; the published script '
-        'admits its oldest frame (evaluate.py wild_places_intra --official-window)',
+        'within a sequence, the last ten minutes are excluded; the published script includes the '
+        'oldest frame of them (evaluate.py wild_places_intra --official-window)',
     )
 
     @property
     def root(self) -> Path:
-        """The folder given."""
+        """The given folder."""
         return self.settings.data
 
     def preparation(self) -> list[Stage]:
-        """Return nothing: submaps are what is released."""
+        """Return no stages: the released files are submaps."""
         return []
 
     def sample(self) -> tuple[PlaceDataset, int, int]:
-        """Return places to time on, and how many are trained and evaluated on."""
-        places = wild_places_sets.training_dataset(self.root)
+        """Return places for timing, and the numbers of training and evaluation places."""
+        places = wild_places_splits.training_dataset(self.root)
         if not len(places):
-            raise DatasetError(f'{self.root}: no training place outside the test polygons')
+            raise DatasetError(f'{self.root}: no training places outside the test polygons')
         inter = sum(len(part.places) for part in between_runs.wild_places_parts(self.root))
         within = wild_places_intra.open_sequences(self.root).values()
         return places, len(places), inter + sum(map(len, within))
 
     def set_names(self) -> Sequence[str]:
         """Return the sites, then the sequences."""
-        there = wild_places.present(self.root)
-        return [*self._sites(), *(s for s in wild_places_sets.INTRA_SEQUENCES if s in there)]
+        available = wild_places.present(self.root)
+        sequences = [s for s in wild_places_splits.INTRA_SEQUENCES if s in available]
+        return [*self._sites(), *sequences]
 
     def _sites(self) -> list[str]:
         return list(dict.fromkeys(wild_places.SITES[s[0]] for s in wild_places.present(self.root)))
 
     def evaluations(self) -> Mapping[str, Evaluation]:
-        """Return the protocols between the runs of each site, and within each sequence."""
+        """Return the evaluations between the runs of each site and within each sequence."""
         between = {
-            part.name: partial(_between, part)
+            part.name: partial(_evaluate_inter, part)
             for part in between_runs.wild_places_parts(self.root)
         }
         sequences = wild_places_intra.open_sequences(self.root)
-        within = {name: partial(_within, places) for name, places in sequences.items()}
+        within = {name: partial(_evaluate_intra, places) for name, places in sequences.items()}
         return between | within
 
     def scores(self, run: TrainedRun) -> Values:
@@ -85,9 +91,7 @@ class WildPlacesBenchmark(Benchmark):
         """Return figure F.2: ROC of the first seed."""
         sites = self._sites()
         results = {
-            row: {
-                n: read_intra(runs[0].result(n)) for n in self.set_names() if n not in sites
-            }
+            row: {n: read_intra(runs[0].result(n)) for n in self.set_names() if n not in sites}
             for row, runs in rows.items()
         }
         return {'F2_roc': plot_roc(wild_places_intra.roc_curves(results))}
@@ -98,9 +102,9 @@ class WildPlacesBenchmark(Benchmark):
         return Subset(part.places, np.flatnonzero(part.is_query))
 
 
-def _between(part: Part, method: Method) -> RunsResult:
+def _evaluate_inter(part: Part, method: Method) -> RunsResult:
     return between_runs.evaluate(method, part, WILD_PLACES_RADIUS_M)
 
 
-def _within(places: PlaceDataset, method: Method) -> IntraResult:
+def _evaluate_intra(places: PlaceDataset, method: Method) -> IntraResult:
     return wild_places_intra.evaluate(method, places)

@@ -1,4 +1,4 @@
-"""A drive through a world with a sensor on the roof, scan by scan."""
+"""Simulate a drive through a world with a roof-mounted LiDAR, scan by scan."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,34 +8,37 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.clock import NS_PER_S
 from lpr_ros.core.config import Config, option
-from lpr_training.datasets.records import RecordedScan
-from lpr_training.simulator.drives import Drive
-from lpr_training.simulator.odometry import OdometryConfig, drifting
-from lpr_training.simulator.scanner import Scanner
-from lpr_training.simulator.sensor import Sensor
-from lpr_training.simulator.traffic import Traffic
-from lpr_training.simulator.worlds import World
+from lpr_ros.core.timing import NS_PER_S
+from lpr_training.datasets.base import RecordedScan
+from lpr_training.simulator.drive.drive import Drive
+from lpr_training.simulator.drive.odometry import OdometryConfig, drifting
+from lpr_training.simulator.drive.traffic import Traffic
+from lpr_training.simulator.sensor.model import Sensor
+from lpr_training.simulator.sensor.scanner import Scanner
+from lpr_training.simulator.world.world import World
 
-EPOCH_NS = 1_700_000_000 * NS_PER_S  # when day 0 starts
+EPOCH_NS = 1_700_000_000 * NS_PER_S  # start of day 0
 DAY_NS = 86_400 * NS_PER_S
 
 
 @dataclass(frozen=True)
 class SimulationConfig(Config):
-    """How a drive is recorded."""
+    """Settings of a simulated recording."""
 
-    spacing_m: float = option(0.0, 'scan every so far; 0: at the rate of the sensor', unit='m',
-                              low=0.0)  # fmt: skip
-    motion_distortion: bool = option(False, 'points are measured while the vehicle moves')
-    traffic_per_km: float = option(5.0, 'moving vehicles per km of road', low=0.0, high=200.0)
+    spacing_m: float = option(
+        0.0, 'Distance between scans; 0 scans at the rate of the sensor', unit='m', low=0.0
+    )
+    motion_distortion: bool = option(False, 'Distort scans by the motion of the vehicle')
+    traffic_per_km: float = option(5.0, 'Moving vehicles per km of road', low=0.0, high=200.0)
     odometry: OdometryConfig = field(default_factory=OdometryConfig)
-    workers: int = option(2, 'threads that cast rays; no effect on the result', low=1, high=64)
+    workers: int = option(
+        2, 'Ray casting threads; the result does not depend on them', low=1, high=64
+    )
 
 
 class Simulation:
-    """Everything needed to make scan number i, independent of any other scan."""
+    """A simulated drive; every scan can be computed independently of the others."""
 
     def __init__(
         self, world: World, sensor: Sensor, drive: Drive, config: SimulationConfig, seed: int
@@ -63,33 +66,33 @@ class Simulation:
 
     @property
     def T_world_sensor(self) -> NDArray[np.float64]:
-        """True poses of all scans, (N, 4, 4)."""
+        """Return the true poses of all scans, (N, 4, 4)."""
         return self._T_world_sensor
 
     @property
     def stamps_ns(self) -> NDArray[np.int64]:
-        """When each scan starts, (N,)."""
+        """Return the start time of each scan, (N,)."""
         return self._start_ns + np.round(self._times * NS_PER_S).astype(np.int64)
 
     def scan(self, index: int) -> RecordedScan:
-        """Make one scan; the same index always gives the same bytes."""
+        """Simulate one scan; the same index always gives the same bytes."""
         rng = np.random.default_rng([self._seed, index, 2])
         pose, time_s = self._T_world_sensor[index], float(self._times[index])
-        movers = self._traffic.mesh_at(time_s, pose[:2, 3], self._sensor.max_range_m)
-        found = self._scanner.sweep(pose, self._T_start_end[index], rng, movers)
+        vehicles = self._traffic.mesh_at(time_s, pose[:2, 3], self._sensor.max_range_m)
+        returns = self._scanner.sweep(pose, self._T_start_end[index], rng, vehicles)
         sweep_s = 1.0 / self._sensor.rate_hz if self._config.motion_distortion else 0.0
         return RecordedScan(
-            points=found.points,
-            intensity=found.intensity,
-            ring=found.ring,
-            time_s=found.share * np.float32(sweep_s),
+            points=returns.points,
+            intensity=returns.intensity,
+            ring=returns.ring,
+            time_s=returns.phase * np.float32(sweep_s),
             stamp_ns=int(self.stamps_ns[index]),
             T_odom_sensor=self._T_odom_sensor[index],
             T_world_sensor=pose,
         )
 
     def __iter__(self) -> Iterator[RecordedScan]:
-        """Yield scans in order; a few are computed ahead, never more."""
+        """Yield scans in order, computing a few ahead."""
         ahead: deque[Future[RecordedScan]] = deque()
         with ThreadPoolExecutor(self._config.workers) as pool:
             try:
@@ -112,5 +115,5 @@ def simulate_drive(
     *,
     seed: int = 0,
 ) -> Simulation:
-    """Simulate a drive: iterate the result for its scans; `len` says how many there will be."""
+    """Return a simulation of a drive, whose scans are computed on iteration."""
     return Simulation(world, sensor, drive, config or SimulationConfig(), seed)

@@ -1,82 +1,105 @@
-"""One training run as a value: model, data, loss, augmentation, optimiser."""
+"""Configuration of a training run: model, data, loss, augmentation, optimizer."""
 
 from dataclasses import dataclass, field
 
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.config import ModelConfig
-from lpr_training.augment import AugmentConfig
-from lpr_training.losses import LossConfig
+from lpr_training.train.augment import AugmentConfig
+from lpr_training.train.losses import LossConfig
 
 
 @dataclass(frozen=True)
 class DataConfig(Config):
-    """Which places are trained on, and which pairs of them are the same place."""
+    """Training places, held-out places, and the radii that define the same place."""
 
     source: str = option(
         'kitti_bev',
-        'how the folder given by --data is read and split',
+        'Format and split of the dataset folder',
         choices=('kitti_bev', 'oxford_baseline', 'oxford_refined', 'wild_places', 'places'),
     )
-    runs: tuple[str, ...] = option((), 'kitti_bev, places: only these runs; empty takes all')
+    runs: tuple[str, ...] = option(
+        (), 'Runs to train on, all if empty (sources kitti_bev and places)'
+    )
     spacing_m: float = option(
-        0.0, 'kitti_bev, places: keep a place every so many metres of a run', unit='m', low=0.0
+        0.0,
+        'Minimum distance between training places of a run (sources kitti_bev and places)',
+        unit='m',
+        low=0.0,
     )
-    positive_m: float = option(5.0, 'nearer places are the same', unit='m', low=0.0)
-    non_negative_m: float = option(20.0, 'farther places are others', unit='m', low=0.0)
-    neighbour_m: float = option(
-        0.0, 'kitti_bev, places: in batches, every pair is followed by one that is another place '
-        'and at most so far away, 0 leaves it to chance', unit='m', low=0.0,
-    )  # fmt: skip
+    positive_m: float = option(5.0, 'Maximum distance of positive pairs', unit='m', low=0.0)
+    non_negative_m: float = option(20.0, 'Minimum distance of negative pairs', unit='m', low=0.0)
+    neighbor_m: float = option(
+        0.0,
+        'Maximum distance of the nearby negative pair added after every pair of a batch; 0 '
+        'disables it (sources kitti_bev and places)',
+        unit='m',
+        low=0.0,
+    )
     revisit_m: float = option(
-        0.0, 'kitti_bev, places: a place is paired with one of another run, or passed at least so '
-        'far away along the way, as long as one of these is unused, 0 for any', unit='m', low=0.0,
-    )  # fmt: skip
-    worlds_per_batch: int = option(
-        0, 'places, kitti_bev: batches are drawn from so many worlds at a time, 0 from all', low=0
+        0.0,
+        'Prefer positives from another run or at least this traveled distance apart; 0 disables '
+        'the preference (sources kitti_bev and places)',
+        unit='m',
+        low=0.0,
     )
-    validation_x: tuple[float, ...] = option((), 'kitti_bev, places: centres of held-out squares')
-    validation_y: tuple[float, ...] = option((), 'the other coordinate of those centres')
-    validation_half_m: float = option(45.0, 'half side of those squares', unit='m', low=0.0)
+    worlds_per_batch: int = option(
+        0,
+        'Number of worlds that a batch is drawn from; 0 draws from all (sources kitti_bev and '
+        'places)',
+        low=0,
+    )
+    validation_x: tuple[float, ...] = option(
+        (), 'x of the centers of the held-out squares (sources kitti_bev and places)'
+    )
+    validation_y: tuple[float, ...] = option(
+        (), 'y of the centers of the held-out squares (sources kitti_bev and places)'
+    )
+    validation_half_m: float = option(
+        45.0, 'Half the side length of the held-out squares', unit='m', low=0.0
+    )
     validation_runs: tuple[str, ...] = option(
-        (), 'kitti_bev, places: runs, or worlds of runs, that are held out whole'
+        (), 'Runs, or worlds of runs, held out entirely (sources kitti_bev and places)'
     )
     validation_gap: int = option(
-        300, 'validation: a match must be this many scans older than its query', low=1
+        300, 'Minimum age of a validation match relative to its query, in scans', low=1
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.positive_m <= self.non_negative_m:
             raise ConfigError(
-                f'DataConfig: need positive_m <= non_negative_m, got {self.positive_m} and '
+                f'DataConfig: expected positive_m <= non_negative_m, got {self.positive_m} and '
                 f'{self.non_negative_m}'
             )
-        if self.neighbour_m and not self.neighbour_m > self.non_negative_m:
+        if self.neighbor_m and not self.neighbor_m > self.non_negative_m:
             raise ConfigError(
-                f'DataConfig: need neighbour_m above non_negative_m, {self.non_negative_m}, or 0, '
-                f'got {self.neighbour_m}'
+                f'DataConfig: expected neighbor_m 0 or above non_negative_m '
+                f'{self.non_negative_m}, got {self.neighbor_m}'
             )
         if len(self.validation_x) != len(self.validation_y):
             raise ConfigError(
-                f'DataConfig: validation_x {self.validation_x} and validation_y '
-                f'{self.validation_y} need the same length'
+                f'DataConfig: expected validation_x and validation_y of equal length, got '
+                f'{self.validation_x} and {self.validation_y}'
             )
 
 
 @dataclass(frozen=True)
 class GrowthConfig(Config):
-    """Whether batches grow once most triplets are learned (MinkLoc3D)."""
+    """Growth of the batch size once most triplets are learned (MinkLoc3D)."""
 
     below: float = option(
-        0.0, 'grow after an epoch with a smaller share of active triplets, 0 for never', low=0.0,
+        0.0,
+        'Grow the batch after an epoch with a smaller fraction of active triplets; 0 disables '
+        'growth',
+        low=0.0,
         high=1.0,
-    )  # fmt: skip
-    factor: float = option(1.4, 'how much larger the next batches are', low=1.0)
-    limit: int = option(256, 'the largest batch', low=4)
+    )
+    factor: float = option(1.4, 'Growth factor of the batch size', low=1.0)
+    limit: int = option(256, 'Maximum batch size', low=4)
 
     def grown(self, batch_size: int, active: float) -> int:
-        """Return the batch size after an epoch with this share of active triplets."""
+        """Return the batch size after an epoch with this fraction of active triplets."""
         if active >= self.below:
             return batch_size
         return max(batch_size, min(int(batch_size * self.factor), self.limit))
@@ -84,28 +107,27 @@ class GrowthConfig(Config):
 
 @dataclass(frozen=True)
 class MiningConfig(Config):
-    """Whether batches are filled up with the negatives that are hardest for their queries."""
+    """Extension of batches by the hardest negatives of their queries (PointNetVLAD)."""
 
-    hardest: int = option(0, 'negatives per query, 0 for random batches only', low=0)
-    sampled: int = option(4000, 'random negatives they are chosen from', low=1)
-    from_epoch: int = option(5, 'first epoch with mining', low=0)
+    hardest: int = option(0, 'Number of hard negatives per query; 0 disables mining', low=0)
+    sampled: int = option(4000, 'Number of random negatives to mine from', low=1)
+    from_epoch: int = option(5, 'First epoch with mining', low=0)
     refresh_steps: int = option(
-        700, 'steps after which all places are described anew, and at every start of an epoch',
-        low=1,
-    )  # fmt: skip
+        700, 'Number of steps between updates of the descriptors used for mining', low=1
+    )
 
-    def is_on(self, epoch: int) -> bool:
-        """Tell whether negatives are mined in this epoch."""
+    def is_active(self, epoch: int) -> bool:
+        """Return whether negatives are mined in this epoch."""
         return self.hardest > 0 and epoch >= self.from_epoch
 
     def pairs_size(self, batch_size: int) -> int:
-        """Return how many of a batch are queries and partners; the rest are their negatives."""
+        """Return how many places of a batch are positive pairs; the rest are hard negatives."""
         return max(4, 2 * (batch_size // (2 + self.hardest)))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Config):
-    """Everything that decides the outcome of a training run."""
+    """Everything that determines the result of a training run."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -113,26 +135,35 @@ class TrainConfig(Config):
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     growth: GrowthConfig = field(default_factory=GrowthConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
-    epochs: int = option(400, 'passes over the training places', low=1)
-    batch_size: int = option(2048, 'places ranked against each other, at the start', low=4)
-    chunk_size: int = option(128, 'places in memory at once, with their own statistics', low=2)
+    epochs: int = option(400, 'Number of passes over the training places', low=1)
+    batch_size: int = option(2048, 'Initial number of places ranked against each other', low=4)
+    chunk_size: int = option(
+        128, 'Number of places per forward pass, which share batch statistics', low=2
+    )
     multistage: bool = option(
         True,
-        'compute every chunk twice and keep none in memory (any batch size), or once and keep all',
+        'Compute every chunk twice, which bounds memory for any batch size; false keeps all '
+        'chunks in memory',
     )
-    learning_rate: float = option(1e-3, 'Adam, at the start', low=0.0)
-    min_learning_rate: float = option(1e-5, 'at the end of the cosine', low=0.0)
-    weight_decay: float = option(1e-4, 'L2, as Adam adds it to the gradient', low=0.0)
-    warmup_epochs: int = option(0, 'epochs of linear warm-up', low=0)
-    validate_every: int = option(10, 'epochs between validations, 0 for never', low=0)
-    seed: int = option(1, 'of weights, batches and augmentation', low=0)
-    mixed_precision: bool = option(False, 'bfloat16 backbone on CUDA; the whitening stays float64')
-    licence: str = option('', 'of the weights, written into the checkpoint')
+    learning_rate: float = option(1e-3, 'Initial learning rate of Adam', low=0.0)
+    min_learning_rate: float = option(
+        1e-5, 'Learning rate at the end of the cosine schedule', low=0.0
+    )
+    weight_decay: float = option(1e-4, 'L2 penalty of Adam', low=0.0)
+    warmup_epochs: int = option(0, 'Number of epochs with linear warm-up', low=0)
+    validate_every: int = option(
+        10, 'Number of epochs between validations; 0 disables validation', low=0
+    )
+    seed: int = option(1, 'Seed of weights, batches and augmentation', low=0)
+    mixed_precision: bool = option(
+        False, 'Run the backbone in bfloat16 on CUDA; the whitening stays in float64'
+    )
+    license: str = option('', 'License of the weights, stored in the checkpoint')
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.growth.below > 0.0 and self.loss.name == 'truncated_smooth_ap':
             raise ConfigError(
-                'TrainConfig: growth counts active triplets; expected the loss '
-                f'batch_hard_triplet or lazy_quadruplet, got {self.loss.name!r}'
+                'TrainConfig: growth needs a loss with active triplets, batch_hard_triplet or '
+                f'lazy_quadruplet, got {self.loss.name!r}'
             )

@@ -1,4 +1,4 @@
-"""From a folder to what a run trains on: places, same-place tuples, held-out places."""
+"""Open a dataset for training: places, positive and negative tuples, held-out places."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,97 +8,103 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.config import DataConfig
-from lpr_training.datasets import make_dataset, oxford_sets, wild_places_sets
-from lpr_training.datasets.base import PlaceDataset, Subset
-from lpr_training.datasets.tuples import TrainingTuples, make_tuples, neighbours_within
+from lpr_training.datasets import make_dataset
+from lpr_training.datasets.base import PlaceDataset, Subset, apart_by_world, world_of
+from lpr_training.datasets.splits import oxford as oxford_splits
+from lpr_training.datasets.splits import wild_places as wild_places_splits
+from lpr_training.datasets.splits.tuples import TrainingTuples, make_tuples, neighbors_within
+from lpr_training.train.config import DataConfig
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What chooses the model: runs in time order, one after the other, and which places ask."""
+    """Places for model selection and calibration: runs in time order, some places query."""
 
     places: PlaceDataset
-    is_query: NDArray[np.bool_]  # those that are not trained on
-    gap: int  # a match must be this many places older than its query
-    radius_m: float = 5.0  # a nearer match is right
-    sites: tuple[str, ...] = ()  # of a benchmark's places, which are not turned; else none
+    is_query: NDArray[np.bool_]  # (N,), the places that are not trained on
+    gap: int  # minimum age of a match relative to its query, in places
+    radius_m: float = 5.0  # maximum distance of a correct match
+    sites: tuple[str, ...] = ()  # (N,) of benchmark places, which are not rotated; else empty
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """What is trained on, and what is held out to choose the model."""
+    """Training places with their tuples, and the held-out places."""
 
     places: PlaceDataset
     tuples: TrainingTuples
     held_out: HeldOut | None
-    neighbours: list[NDArray[np.int64]] | None = None  # of each place: others, but near
-    positions: NDArray[np.float64] | None = None  # (N, 2) m, where distance alone makes tuples
-    revisits: list[NDArray[np.int64]] | None = None  # of each place: positives of other visits
+    neighbors: list[NDArray[np.int64]] | None = None  # nearby negatives of each place
+    positions: NDArray[np.float64] | None = None  # (N, 2), if tuples depend on distance only
+    other_visits: list[NDArray[np.int64]] | None = None  # positives from other visits
 
 
 def open_training_data(config: DataConfig, root: Path) -> TrainingData:
-    """Open and split the folder as the configuration says."""
+    """Open a dataset folder and split it as configured."""
     data = SOURCES[config.source](config, Path(root))
     if len(data.places) == 0:
-        raise DatasetError(f'{root}: no training places left of source {config.source!r}')
+        raise DatasetError(f'{root}: source {config.source!r} has no training places')
     return data
 
 
 def _by_radius(config: DataConfig, root: Path) -> TrainingData:
-    """Split by held-out squares; tuples by distance in x-y within one world."""
+    """Hold out squares and runs; form tuples by ground distance within a world."""
     keyword = 'sequences' if config.source == 'kitti_bev' else 'runs'
     dataset = make_dataset(config.source, root, **{keyword: config.runs or None})
-    held_out = _in_squares(dataset.positions[:, :2], config)
-    held_out |= _in_runs(dataset.runs, config.validation_runs)
-    kept = np.flatnonzero(spaced(dataset, config.spacing_m) & ~held_out)
+    is_held_out = _in_squares(dataset.positions[:, :2], config)
+    is_held_out |= _in_runs(dataset.runs, config.validation_runs)
+    kept = np.flatnonzero(spaced(dataset, config.spacing_m) & ~is_held_out)
     places = Subset(dataset, kept)
     positions = dataset.positions[kept, :2]
-    # Worlds of different runs may share coordinates without being one place.
+    # Different worlds may share coordinates.
     apart = apart_by_world(positions, places.runs)
     tuples = make_tuples(apart, config.positive_m, config.non_negative_m)
-    chooses = _held_out(dataset, held_out, config.validation_gap)
-    near = _neighbours(apart, tuples, config.neighbour_m) if config.neighbour_m else None
-    again = _revisits(apart, places.runs, tuples, config.revisit_m) if config.revisit_m else None
-    return TrainingData(places, tuples, chooses, near, apart, again)
+    held_out = _held_out(dataset, is_held_out, config.validation_gap)
+    neighbors = _neighbors(apart, tuples, config.neighbor_m) if config.neighbor_m else None
+    other_visits = None
+    if config.revisit_m:
+        other_visits = _other_visits(apart, places.runs, tuples, config.revisit_m)
+    return TrainingData(places, tuples, held_out, neighbors, apart, other_visits)
 
 
-def _revisits(
-    positions: NDArray[np.float64], runs: Sequence[str], tuples: TrainingTuples, way_m: float
+def _other_visits(
+    positions: NDArray[np.float64],
+    runs: Sequence[str],
+    tuples: TrainingTuples,
+    min_traveled_m: float,
 ) -> list[NDArray[np.int64]]:
-    """Return for each place the positives of other runs, or this far away along the way driven."""
-    driven = np.cumsum(np.linalg.norm(np.diff(positions, axis=0, prepend=positions[:1]), axis=1))
-    number = np.unique(runs, return_inverse=True)[1]
-    revisits = []
+    """Return for each place its positives of other runs or after this traveled distance."""
+    steps = np.linalg.norm(np.diff(positions, axis=0, prepend=positions[:1]), axis=1)
+    traveled_m = np.cumsum(steps)
+    run_number = np.unique(runs, return_inverse=True)[1]
+    other_visits = []
     for i in range(len(tuples)):
-        found = tuples.positives[i]
-        is_far = np.abs(driven[found] - driven[i]) >= way_m
-        revisits.append(found[is_far | (number[found] != number[i])])
-    return revisits
+        positives = tuples.positives[i]
+        is_far = np.abs(traveled_m[positives] - traveled_m[i]) >= min_traveled_m
+        other_visits.append(positives[is_far | (run_number[positives] != run_number[i])])
+    return other_visits
 
 
-def _neighbours(
+def _neighbors(
     positions: NDArray[np.float64], tuples: TrainingTuples, radius_m: float
 ) -> list[NDArray[np.int64]]:
-    """Return for each place the negatives of it that lie within the radius."""
-    within = neighbours_within(positions, radius_m, include_self=False)
+    """Return for each place its negatives within the radius."""
+    within = neighbors_within(positions, radius_m, include_self=False)
     return [np.setdiff1d(within[i], tuples.non_negatives[i]) for i in range(len(tuples))]
 
 
-def _held_out(
-    dataset: PlaceDataset, is_query: NDArray[np.bool_], gap: int
-) -> HeldOut | None:
-    """Keep the worlds that hold a query, whole; places of other worlds can never be right."""
-    asking = {world_of(dataset.runs[i]) for i in np.flatnonzero(is_query)}
-    kept = np.flatnonzero([world_of(run) in asking for run in dataset.runs])
-    return HeldOut(Subset(dataset, kept), is_query[kept], gap) if asking else None
+def _held_out(dataset: PlaceDataset, is_query: NDArray[np.bool_], gap: int) -> HeldOut | None:
+    """Keep every place of the worlds that have queries; other worlds cannot match."""
+    queried = {world_of(dataset.runs[i]) for i in np.flatnonzero(is_query)}
+    kept = np.flatnonzero([world_of(run) in queried for run in dataset.runs])
+    return HeldOut(Subset(dataset, kept), is_query[kept], gap) if queried else None
 
 
 def _in_squares(positions_xy: NDArray[np.float64], config: DataConfig) -> NDArray[np.bool_]:
-    centres = zip(config.validation_x, config.validation_y, strict=True)
+    centers = zip(config.validation_x, config.validation_y, strict=True)
     inside = np.zeros(len(positions_xy), dtype=bool)
-    for centre in centres:
-        inside |= (np.abs(positions_xy - centre) < config.validation_half_m).all(axis=1)
+    for center in centers:
+        inside |= (np.abs(positions_xy - center) < config.validation_half_m).all(axis=1)
     return inside
 
 
@@ -106,29 +112,12 @@ def _in_runs(runs: tuple[str, ...], chosen: tuple[str, ...]) -> NDArray[np.bool_
     known = {name for run in runs for name in (run, world_of(run))}
     unknown = sorted(set(chosen) - known)
     if unknown:
-        raise DatasetError(f'validation_runs: no run {unknown[0]!r} among {sorted(known)}')
+        raise DatasetError(f'validation_runs: no run {unknown[0]!r}; choose from {sorted(known)}')
     return np.array([run in chosen or world_of(run) in chosen for run in runs], dtype=bool)
 
 
-def world_of(run: str) -> str:
-    """Return the world a run drives through: its name up to the first slash."""
-    return run.partition('/')[0]
-
-
-def apart_by_world(
-    positions_xy: NDArray[np.float64], runs: tuple[str, ...]
-) -> NDArray[np.float64]:
-    """Move the worlds of different runs so far apart that no pair of them is near.
-
-    Runs whose names agree up to the first slash are one world: `city_3/day_1`, `city_3/day_2`.
-    """
-    worlds = np.unique([world_of(run) for run in runs], return_inverse=True)[1]
-    span = float(np.ptp(positions_xy, axis=0).max()) if len(positions_xy) else 0.0
-    return positions_xy + np.stack([worlds * (2.0 * span + 1e4), np.zeros(len(worlds))], axis=1)
-
-
 def spaced(dataset: PlaceDataset, spacing_m: float) -> NDArray[np.bool_]:
-    """Mark a place whenever its run has moved this far since the last marked one."""
+    """Return which places are at least `spacing_m` from the last kept one of their run."""
     kept = np.ones(len(dataset), dtype=bool)
     if spacing_m <= 0.0:
         return kept
@@ -143,27 +132,29 @@ def spaced(dataset: PlaceDataset, spacing_m: float) -> NDArray[np.bool_]:
 
 def _oxford(config: DataConfig, root: Path) -> TrainingData:
     kind = config.source.removeprefix('oxford_')
-    places = oxford_sets.training_dataset(root, kind)
+    places = oxford_splits.training_dataset(root, kind)
     tuples = make_tuples(places.positions[:, :2], config.positive_m, config.non_negative_m)
-    inside = oxford_sets.training_dataset(root, kind, inside=True)
-    sites = ['oxford'] * len(inside)
-    return TrainingData(places, tuples, _all_ask(inside, sites, config))
+    held_out = oxford_splits.training_dataset(root, kind, inside=True)
+    sites = ['oxford'] * len(held_out)
+    return TrainingData(places, tuples, _benchmark_held_out(held_out, sites, config))
 
 
 def _wild_places(config: DataConfig, root: Path) -> TrainingData:
-    places = wild_places_sets.training_dataset(root)
-    tuples = wild_places_sets.training_tuples(places, config.positive_m, config.non_negative_m)
-    inside = wild_places_sets.training_dataset(root, split=wild_places_sets.TEST)
-    sites = wild_places_sets.sites_of(inside).tolist()
-    return TrainingData(places, tuples, _all_ask(inside, sites, config))
+    places = wild_places_splits.training_dataset(root)
+    tuples = wild_places_splits.training_tuples(places, config.positive_m, config.non_negative_m)
+    held_out = wild_places_splits.training_dataset(root, split=wild_places_splits.TEST)
+    sites = wild_places_splits.sites_of(held_out).tolist()
+    return TrainingData(places, tuples, _benchmark_held_out(held_out, sites, config))
 
 
-def _all_ask(places: PlaceDataset, sites: Sequence[str], config: DataConfig) -> HeldOut | None:
-    """Hold out the places in the test regions of a benchmark, if there are any."""
+def _benchmark_held_out(
+    places: PlaceDataset, sites: Sequence[str], config: DataConfig
+) -> HeldOut | None:
+    """Return the training places inside the test regions, all of them queries."""
     if not len(places):
         return None
-    asks = np.ones(len(places), dtype=bool)
-    return HeldOut(places, asks, config.validation_gap, config.positive_m, tuple(sites))
+    is_query = np.ones(len(places), dtype=bool)
+    return HeldOut(places, is_query, config.validation_gap, config.positive_m, tuple(sites))
 
 
 SOURCES: dict[str, Callable[[DataConfig, Path], TrainingData]] = {

@@ -1,7 +1,7 @@
-"""Several training processes as one: chunks are dealt out, embeddings and gradients put together.
+"""Training in several processes started by torchrun.
 
-Started by torchrun. Every process computes the loss of the whole batch, so the sum of their
-gradients is the gradient of the batch in a single process.
+Chunks are distributed, embeddings gathered and gradients summed. Every process computes the loss
+of the whole batch, so the sum of the gradients equals the gradient of a single process.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ T = TypeVar('T')
 
 @dataclass(frozen=True)
 class Processes:
-    """The place of this process among all."""
+    """Rank of this process and number of processes."""
 
     rank: int
     size: int
@@ -31,31 +31,29 @@ class Processes:
         return self.rank == 0
 
     def owns(self, number: int) -> bool:
-        """Whether a chunk is this process's to compute."""
+        """Return whether this process computes a chunk."""
         return number % self.size == self.rank
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Return this process's items."""
+        """Return the items of this process."""
         return items[self.rank :: self.size]
 
-    def gather(
-        self, embeddings: Sequence[Tensor], counts: Sequence[int], empty: Tensor
-    ) -> Tensor:
+    def gather(self, embeddings: Sequence[Tensor], counts: Sequence[int], empty: Tensor) -> Tensor:
         """Return the embeddings of all chunks, in order.
 
-        `counts` are the clouds per chunk; `empty` (0, D) gives width, type and device to a
-        process that has no chunk.
+        `counts` are the clouds per chunk; `empty` (0, D) provides width, dtype and device for
+        processes without chunks.
         """
         if self.size == 1:
             return torch.cat(list(embeddings))
-        whole = empty.new_zeros(sum(counts), empty.shape[1])
-        for part, own in zip(self.share(whole.split(list(counts))), embeddings, strict=True):
+        gathered = empty.new_zeros(sum(counts), empty.shape[1])
+        for part, own in zip(self.share(gathered.split(list(counts))), embeddings, strict=True):
             part.copy_(own)
-        dist.all_reduce(whole)
-        return whole
+        dist.all_reduce(gathered)
+        return gathered
 
     def sum_gradients(self, model: PlaceModel) -> None:
-        """Add up the gradients of all processes, and average their batch statistics."""
+        """Sum the gradients and average the batch statistics of all processes."""
         if self.size == 1:
             return
         for parameter in model.parameters():
@@ -67,20 +65,19 @@ class Processes:
                 dist.all_reduce(buffer)
                 buffer /= self.size
 
-
     def leave(self) -> None:
-        """Part from the other processes, at the end of a run."""
+        """Leave the process group at the end of a run."""
         if self.size > 1:
             dist.destroy_process_group()
 
 
-ALONE = Processes(rank=0, size=1)
+SINGLE_PROCESS = Processes(rank=0, size=1)
 
 
 def join_processes() -> Processes:
-    """Join the processes torchrun started, or be alone."""
+    """Join the process group of torchrun; without torchrun, return a single process."""
     if 'WORLD_SIZE' not in os.environ:
-        return ALONE
+        return SINGLE_PROCESS
     has_cuda = torch.cuda.is_available()
     if has_cuda:
         torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', '0')))

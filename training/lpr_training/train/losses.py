@@ -1,7 +1,7 @@
 """Ranking losses on a batch of descriptors with masks of positive and negative pairs.
 
 Each loss maps (embeddings (B, D), positives (B, B), negatives (B, B)) to the loss and a dict of
-plain statistics. A pair that is in neither mask (self, the zone between the radii) is ignored.
+statistics. Pairs in neither mask (self, between the radii) are ignored.
 """
 
 from collections.abc import Callable
@@ -12,28 +12,38 @@ import torch
 from torch import Tensor, nn
 
 from lpr_ros.core.config import Config, option
-from lpr_training.batch_geometry import batch_statistics, distances, squared_distances
+from lpr_training.train.pair_distances import batch_statistics, distances, squared_distances
 
 LossOutput: TypeAlias = tuple[Tensor, dict[str, float]]
 
-# exp() stays finite in float32 up to here; 1 / (1 + exp(50)) is zero for every purpose.
-SIGMOID_LIMIT = 50.0
+SIGMOID_LIMIT = 50.0  # exp() is finite in float32, and 1 / (1 + exp(50)) is negligible
 
 
 @dataclass(frozen=True)
 class LossConfig(Config):
-    """Which ranking loss, and its constants; each loss reads only its own."""
+    """Ranking loss and its parameters."""
 
     name: str = option(
         'truncated_smooth_ap',
-        'ranking loss',
+        'Ranking loss',
         choices=('truncated_smooth_ap', 'batch_hard_triplet', 'lazy_quadruplet'),
     )
-    temperature: float = option(0.01, 'Smooth-AP sigmoid temperature', low=1e-6)
-    positives_per_query: int = option(4, 'Smooth-AP ranks this many nearest positives', low=1)
-    margin: float = option(0.2, 'triplet margin, or first quadruplet margin (squared)', low=0.0)
-    second_margin: float = option(0.2, 'second quadruplet margin (squared distance)', low=0.0)
-    swap: bool = option(True, 'triplet: use the negative nearer to anchor or positive')
+    temperature: float = option(0.01, 'Sigmoid temperature of truncated_smooth_ap', low=1e-6)
+    positives_per_query: int = option(
+        4, 'Number of nearest positives ranked by truncated_smooth_ap', low=1
+    )
+    margin: float = option(
+        0.2,
+        'Margin of batch_hard_triplet, or first margin of lazy_quadruplet (squared distance)',
+        low=0.0,
+    )
+    second_margin: float = option(
+        0.2, 'Second margin of lazy_quadruplet (squared distance)', low=0.0
+    )
+    swap: bool = option(
+        True,
+        'Let batch_hard_triplet use the smaller distance of the negative to anchor or positive',
+    )
 
 
 class TruncatedSmoothAP(nn.Module):
@@ -50,7 +60,7 @@ class TruncatedSmoothAP(nn.Module):
         self.positives_per_query = positives_per_query
 
     def forward(self, embeddings: Tensor, positives: Tensor, negatives: Tensor) -> LossOutput:
-        """Return 1 - mean smooth AP, and the statistics of the batch."""
+        """Return 1 - mean smooth AP, and batch statistics."""
         similarity = -distances(embeddings)
         statistics = batch_statistics(embeddings, -similarity, positives, negatives)
         queries = positives.any(dim=1).nonzero().flatten()
@@ -82,8 +92,8 @@ class TruncatedSmoothAP(nn.Module):
 class BatchHardTriplet(nn.Module):
     """Triplet loss on the farthest positive and the nearest negative (Hermans et al. 2017).
 
-    With `swap` the negative's distance is taken to the anchor or to the positive, whichever is
-    smaller. The mean is over the triplets with a loss above zero, as in MinkLoc3D.
+    With `swap`, the distance of the negative is the smaller of those to the anchor and to the
+    positive. The mean is over triplets with a loss above zero, as in MinkLoc3D.
     """
 
     def __init__(self, margin: float = 0.2, swap: bool = True) -> None:
@@ -92,7 +102,7 @@ class BatchHardTriplet(nn.Module):
         self.swap = swap
 
     def forward(self, embeddings: Tensor, positives: Tensor, negatives: Tensor) -> LossOutput:
-        """Return the mean non-zero triplet loss, and the statistics of the batch."""
+        """Return the mean non-zero triplet loss, and batch statistics."""
         apart = distances(embeddings)
         statistics = batch_statistics(embeddings, apart, positives, negatives)
         anchors = (positives.any(dim=1) & negatives.any(dim=1)).nonzero().flatten()
@@ -114,8 +124,8 @@ class LazyQuadruplet(nn.Module):
     """Lazy quadruplet loss of PointNetVLAD, on squared distances (Uy and Lee 2018).
 
     max_n [m1 + d(a,p) - d(a,n)]+ + max_n [m2 + d(a,p) - d(o,n)]+ with p the nearest positive and
-    o one further negative that is a negative of n too: the first one after the anchor in batch
-    order, a random one since batches are shuffled.
+    o another negative that is also a negative of n: the first one after the anchor in batch
+    order, which is random because batches are shuffled.
     """
 
     def __init__(self, margin: float = 0.5, second_margin: float = 0.2) -> None:
@@ -124,7 +134,7 @@ class LazyQuadruplet(nn.Module):
         self.second_margin = second_margin
 
     def forward(self, embeddings: Tensor, positives: Tensor, negatives: Tensor) -> LossOutput:
-        """Return the mean quadruplet loss over anchors, and the statistics of the batch."""
+        """Return the mean quadruplet loss over anchors, and batch statistics."""
         apart = squared_distances(embeddings)
         statistics = batch_statistics(embeddings, apart, positives, negatives)
         anchors = (positives.any(dim=1) & negatives.any(dim=1)).nonzero().flatten()
@@ -142,12 +152,12 @@ class LazyQuadruplet(nn.Module):
 
 
 def _hardest(hinge: Tensor, mask: Tensor) -> Tensor:
-    """Return the largest positive hinge among the masked entries of each row, 0 if none."""
+    """Return the largest positive hinge of the masked entries of each row, 0 without any."""
     return hinge.masked_fill(~mask, 0.0).relu().amax(dim=1)
 
 
 def _first_after(anchors: Tensor, mask: Tensor) -> Tensor:
-    """Return for each anchor the first masked column after it, cyclically."""
+    """Return for each anchor the next masked column, cyclically."""
     columns = torch.arange(mask.shape[1], device=mask.device)
     steps = (columns[None, :] - anchors[:, None] - 1) % mask.shape[1]
     return steps.masked_fill(~mask, mask.shape[1]).argmin(dim=1)
@@ -161,5 +171,5 @@ LOSSES: dict[str, Callable[[LossConfig], nn.Module]] = {
 
 
 def build_loss(config: LossConfig) -> nn.Module:
-    """Build the loss that a configuration names."""
+    """Build the configured loss."""
     return LOSSES[config.name](config)

@@ -1,4 +1,4 @@
-"""The folder of a training run: configuration, commit, metrics, checkpoints."""
+"""The output folder of a training run: configuration, metrics, checkpoints and state."""
 
 import csv
 import json
@@ -13,12 +13,12 @@ from torch.utils.tensorboard import SummaryWriter
 import yaml
 
 from lpr_ros.core.errors import CheckpointError
-from lpr_ros.core.files import whole_file
+from lpr_ros.core.files import atomic_file
 from lpr_ros.core.model.checkpoint import from_model, save_checkpoint
-from lpr_ros.core.model.import_checkpoint import load_plain
-from lpr_training.config import TrainConfig
-from lpr_training.engine import Trainer
 from lpr_training.figures.history import plot_history
+from lpr_training.train.config import TrainConfig
+from lpr_training.train.state_file import read_state, write_state
+from lpr_training.train.trainer import Trainer
 
 STATE = 'state.pt'
 LAST = 'last.safetensors'
@@ -30,52 +30,57 @@ CURVES = ('loss', 'recall_at_1', 'validation_recall', 'learning_rate')
 
 
 class RunFolder:
-    """Writes everything a run leaves behind; each file appears whole or not at all."""
+    """Writes the files of a run, each atomically."""
 
     def __init__(self, path: Path, config: TrainConfig):
         self.path = Path(path)
         self._config = config
-        self._commit = commit()  # of the code that runs; another may be checked out meanwhile
+        self._commit = commit()  # read now: another commit may be checked out during the run
         self.history: list[dict[str, float]] = []
-        self._sessions: list[dict[str, str]] = []  # the first is what began the run
+        self._sessions: list[dict[str, str]] = []  # one per start or resume of the run
         self.best_recall = float('-inf')
         self._board: SummaryWriter | None = None
         self._drawn_at = time.monotonic()
 
     @property
     def chosen_weights(self) -> Path:
-        """The weights that validation chose, else the last ones."""
+        """The weights with the best validation recall, or the last ones without validation."""
         best = self.path / BEST
         return best if best.exists() else self.path / LAST
 
     def check_new(self) -> None:
-        """Refuse a folder that holds a run: training there would overwrite it."""
+        """Raise CheckpointError if the folder holds a run, which training would overwrite."""
         if (self.path / STATE).exists():
             raise CheckpointError(
-                f'{self.path}: holds a run already; go on with --resume, or choose another folder'
+                f'{self.path}: already holds a run; continue it with --resume or choose another '
+                'folder'
             )
 
     @property
     def held_out_recall(self) -> float | None:
-        """The last recall of held-out places, if there was any yet."""
-        known = [row['validation_recall'] for row in self.history if 'validation_recall' in row]
-        return known[-1] if known else None
+        """The last validation recall, None before the first validation."""
+        recalls = [row['validation_recall'] for row in self.history if 'validation_recall' in row]
+        return recalls[-1] if recalls else None
 
     def start(self) -> None:
-        """Write the configuration, and where it came from below that of earlier sessions."""
+        """Write the configuration, and append this session to run.json."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._board = SummaryWriter(str(self.path / 'tensorboard'))
-        with whole_file(self.path / 'config.yaml') as partial:
+        with atomic_file(self.path / 'config.yaml') as partial:
             partial.write_text(yaml.safe_dump(self._config.to_dict(), sort_keys=False))
-        about = {'command': ' '.join(sys.argv), 'commit': self._commit, 'torch': torch.__version__}
-        self._sessions = [*(_read_sessions(self.path / SESSIONS) if self.history else []), about]
-        with whole_file(self.path / SESSIONS) as partial:
+        session = {
+            'command': ' '.join(sys.argv),
+            'commit': self._commit,
+            'torch': torch.__version__,
+        }
+        self._sessions = [*(_read_sessions(self.path / SESSIONS) if self.history else []), session]
+        with atomic_file(self.path / SESSIONS) as partial:
             partial.write_text(json.dumps({'sessions': self._sessions}, indent=1))
 
     def save(self, trainer: Trainer, epoch: int, metrics: dict[str, float]) -> None:
-        """Record an epoch: weights, metrics, and last the state, which is what counts.
+        """Write weights and metrics of an epoch, then the state that resuming relies on.
 
-        A kill before the state is written leaves the epoch to be trained again, the same way.
+        A run killed before the state is written repeats the epoch with the same result.
         """
         self.history.append({'epoch': epoch, **metrics})
         is_best = metrics.get('validation_recall', float('-inf')) > self.best_recall
@@ -84,14 +89,14 @@ class RunFolder:
         state = {
             'epoch': epoch,
             'model': trainer.model.state_dict(),
-            'optimiser': trainer.optimiser.state_dict(),
+            'optimizer': trainer.optimizer.state_dict(),
             'batch_size': trainer.batch_size,
             'history': self.history,
             'best_recall': self.best_recall,
             'config': json.dumps(self._config.to_dict()),
         }
         checkpoint = from_model(
-            trainer.model, provenance=self._provenance(metrics), licence=self._config.licence
+            trainer.model, provenance=self._provenance(metrics), license=self._config.license
         )
         for name in (LAST, *([BEST] if is_best else [])):
             save_checkpoint(self.path / name, checkpoint)
@@ -99,23 +104,19 @@ class RunFolder:
         is_last = epoch + 1 == self._config.epochs
         if is_last or time.monotonic() - self._drawn_at > DRAW_EVERY_S:
             self._write_curves()
-        # Through a stream, so that a full disk is an OSError that names itself.
-        with whole_file(self.path / STATE) as partial, partial.open('wb') as stream:
-            torch.save(state, stream)
+        write_state(self.path / STATE, state)
 
     def resume(self, trainer: Trainer) -> int:
         """Restore the last saved epoch and return the next one."""
         path = self.path / STATE
-        if not path.exists():
-            raise CheckpointError(f'{path}: nothing to resume; expected the state of a run')
-        state = load_plain(path)
-        # Read through the configuration: a key it did not have yet takes its default.
+        state = read_state(path)
+        # A key that was added since the state was written has its default value.
         saved = TrainConfig.from_dict(json.loads(state['config'])).to_dict()
         changed = _differences(saved, self._config.to_dict())
         if changed:
-            raise CheckpointError(f'{path}: made with another configuration: {"; ".join(changed)}')
+            raise CheckpointError(f'{path}: the configuration has changed: {"; ".join(changed)}')
         trainer.model.load_state_dict(state['model'])
-        trainer.optimiser.load_state_dict(state['optimiser'])
+        trainer.optimizer.load_state_dict(state['optimizer'])
         trainer.batch_size = state.get('batch_size', trainer.batch_size)
         self.history = state['history']
         self.best_recall = state['best_recall']
@@ -123,7 +124,7 @@ class RunFolder:
 
     def _provenance(self, metrics: dict[str, float]) -> dict[str, Any]:
         return {
-            'command': self._sessions[0]['command'],  # what began the run
+            'command': self._sessions[0]['command'],  # that started the run
             'commit': self._commit,
             'training': self._config.to_dict(),
             'epoch': len(self.history),
@@ -132,7 +133,7 @@ class RunFolder:
 
     def _write_metrics(self) -> None:
         columns = list(dict.fromkeys(key for row in self.history for key in row))
-        with whole_file(self.path / METRICS) as partial, partial.open('w', newline='') as stream:
+        with atomic_file(self.path / METRICS) as partial, partial.open('w', newline='') as stream:
             writer = csv.DictWriter(stream, columns)
             writer.writeheader()
             writer.writerows(self.history)
@@ -149,31 +150,32 @@ class RunFolder:
             if rows:
                 series = ([row['epoch'] for row in rows], [row[name] for row in rows])
                 panels[name.replace('_', ' ')] = {name: series}
-        with whole_file(self.path / 'curves.png') as partial:
+        with atomic_file(self.path / 'curves.png') as partial:
             plot_history(panels).savefig(partial, format='png')
         self._drawn_at = time.monotonic()
 
 
 def _read_sessions(path: Path) -> list[dict[str, str]]:
-    """Return what was written by earlier sessions; a file of older code is one session."""
-    about = json.loads(path.read_text()) if path.exists() else {'sessions': []}
-    sessions: list[dict[str, str]] = about.get('sessions', [about])
+    """Return the sessions recorded so far."""
+    sessions: list[dict[str, str]] = []
+    if path.exists():
+        sessions = json.loads(path.read_text())['sessions']
     return sessions
 
 
-def _differences(old: Any, new: Any, where: str = '') -> list[str]:
+def _differences(old: Any, new: Any, key_path: str = '') -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted(old.keys() | new.keys())
         return [
             text
             for key in keys
-            for text in _differences(old.get(key), new.get(key), f'{where}.{key}'.strip('.'))
+            for text in _differences(old.get(key), new.get(key), f'{key_path}.{key}'.strip('.'))
         ]
-    return [] if old == new else [f'{where} was {old!r}, is {new!r}']
+    return [] if old == new else [f'{key_path} was {old!r}, is {new!r}']
 
 
 def commit() -> str:
-    """Return the commit of the working tree, marked where it has changes; '' outside git."""
+    """Return the abbreviated commit, with -dirty if there are changes; '' outside git."""
     try:
         root = Path(__file__).parent
         described = subprocess.run(

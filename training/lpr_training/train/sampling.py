@@ -1,12 +1,11 @@
-"""Batches that hold positives: pairs of places drawn without replacement (MinkLoc3Dv2)."""
+"""Batches of positive pairs, drawn without replacement (MinkLoc3Dv2)."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-# A last batch smaller than two pairs has nothing to rank against.
-MIN_BATCH = 4
+MIN_BATCH = 4  # two pairs: a single pair has no negatives
 
 
 def plan_epoch(
@@ -16,12 +15,11 @@ def plan_epoch(
     order: NDArray[np.int64] | None = None,
     preferred: Sequence[NDArray[np.integer]] | None = None,
 ) -> list[NDArray[np.int64]]:
-    """Draw one epoch of batches: each unused place with a partner from its positives.
+    """Draw the batches of one epoch: every place, paired with one of its positives.
 
-    The partner is taken from the positives still unused, of these from the preferred ones where
-    there are any, else from all positives (a duplicate). Places without positives are left out; a
-    last batch under four elements is dropped. The order in which places are taken is random unless
-    it is given.
+    The positive is drawn from the preferred unused ones, else from the unused ones, else from all
+    (a duplicate). Places without positives are skipped, and a last batch of fewer than MIN_BATCH
+    places is dropped. Places are taken in the given order, by default at random.
     """
     unused = np.ones(len(positives), dtype=bool)
     batches: list[list[int]] = [[]]
@@ -31,11 +29,11 @@ def plan_epoch(
         unused[element] = False
         if len(positives[element]) == 0:
             continue
-        fresh = positives[element][unused[positives[element]]]
+        candidates = positives[element][unused[positives[element]]]
         if preferred is not None:
-            wished = preferred[element][unused[preferred[element]]]
-            fresh = wished if len(wished) else fresh
-        partner = rng.choice(fresh if len(fresh) else positives[element])
+            better = preferred[element][unused[preferred[element]]]
+            candidates = better if len(better) else candidates
+        partner = rng.choice(candidates if len(candidates) else positives[element])
         unused[partner] = False
         if len(batches[-1]) >= batch_size:
             batches.append([])
@@ -43,30 +41,30 @@ def plan_epoch(
     return [np.array(batch, dtype=np.int64) for batch in batches if len(batch) >= MIN_BATCH]
 
 
-def few_worlds_at_a_time(
-    worlds: Sequence[str], together: int, rng: np.random.Generator
+def order_by_world_groups(
+    worlds: Sequence[str], group_size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return a random order of places that goes through the worlds in groups of `together`.
+    """Return a random order of places that visits the worlds in groups of `group_size`.
 
-    The places of a batch then look alike: most negatives come from the same few worlds.
+    Batches then have harder negatives, because most come from the same few worlds.
     """
     names, world = np.unique(worlds, return_inverse=True)
-    group = rng.permutation(len(names)) // together
+    group = rng.permutation(len(names)) // group_size
     shuffled = rng.permutation(len(world))
     return shuffled[np.argsort(group[world[shuffled]], kind='stable')]
 
 
-def each_with_a_neighbour(
-    order: NDArray[np.int64], neighbours: Sequence[NDArray[np.integer]], rng: np.random.Generator
+def insert_neighbors(
+    order: NDArray[np.int64], neighbors: Sequence[NDArray[np.integer]], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the order with one of its neighbours, chosen at random, after every place.
+    """Insert a random neighbor after every place of an order.
 
-    Most mistakes are a few metres beside the truth, and a random batch hardly ever asks for the
-    difference. Places come more than once: `plan_epoch` takes each where it first comes.
+    Most wrong matches are a few meters off, and random batches rarely contain such pairs. Places
+    may repeat; `plan_epoch` uses the first occurrence.
     """
     extended: list[int] = []
     for place in order:
         extended.append(int(place))
-        if len(neighbours[place]):
-            extended.append(int(rng.choice(neighbours[place])))
+        if len(neighbors[place]):
+            extended.append(int(rng.choice(neighbors[place])))
     return np.array(extended, dtype=np.int64)

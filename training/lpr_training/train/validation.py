@@ -1,4 +1,4 @@
-"""Held-out places: the recall that chooses the model, and the matches that calibrate it."""
+"""Matches of held-out places, for model selection and calibration."""
 
 from dataclasses import dataclass
 
@@ -6,30 +6,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.model.describer import Describer
-from lpr_training.calibration import SAME_PLACE_M
-from lpr_training.describing import describe_places
-from lpr_training.protocols.retrieval import ground_distance, nearest_before
-from lpr_training.protocols.sequence import distance_to_past
-from lpr_training.training_data import HeldOut, apart_by_world
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
+from lpr_training.datasets.base import apart_by_world
+from lpr_training.descriptors.extract import describe_places
+from lpr_training.evaluation.retrieval import find_revisits, ground_distance, nearest_before
+from lpr_training.train.data import HeldOut
+
+SAME_PLACE_M = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutMatches:
-    """The nearest older match of every held-out place that has any older place."""
+    """The nearest match of every held-out place that has a candidate."""
 
-    distances: NDArray[np.float64]  # (Q,), of descriptors
-    is_same: NDArray[np.bool_]  # (Q,), the match lies within the radius
-    is_revisit: NDArray[np.bool_]  # (Q,), some older place does
+    distances: NDArray[np.float64]  # (Q,), in descriptor space
+    is_same: NDArray[np.bool_]  # (Q,), the match is within the radius
+    is_revisit: NDArray[np.bool_]  # (Q,), a candidate is within the radius
 
     def recall(self) -> float:
-        """Return the share of the revisits that are matched right, NaN without a revisit."""
+        """Return the fraction of revisits with a correct match, NaN without revisits."""
         revisits = int(self.is_revisit.sum())
         return int(self.is_same.sum()) / revisits if revisits else float('nan')
 
 
 def match_held_out(
-    describer: Describer,
+    extractor: NetworkDescriptorExtractor,
     held_out: HeldOut,
     *,
     stride: int = 1,
@@ -38,14 +39,14 @@ def match_held_out(
     batch: int = 16,
     progress: bool = False,
 ) -> HeldOutMatches:
-    """Match held-out places to all places at least the gap older, every cloud turned at random.
+    """Match held-out places with all places that are at least the gap older.
 
-    Those of a benchmark are not turned: neither is anything when it is evaluated.
-    Every `stride`-th place takes part; training places, where they are given, as distractors.
+    Clouds are rotated by random yaws, except those of benchmarks, which are evaluated without
+    rotation. Only every `stride`-th place is used. Training places serve as distractors.
     """
-    indices, positions, ends = _older_places(held_out, stride)
+    indices, positions, ends = _candidates(held_out, stride)
     descriptors = describe_places(
-        describer,
+        extractor,
         held_out.places,
         indices,
         yaw_seed=None if held_out.sites else yaw_seed,
@@ -53,34 +54,35 @@ def match_held_out(
         progress=progress,
     )
     matches, distances = nearest_before(descriptors, ends)
-    asks = np.flatnonzero(held_out.is_query[indices] & (ends > 0))
-    apart = ground_distance(positions[asks], positions[matches[asks]])
-    nearest_past = distance_to_past(positions, ends)[asks]
-    return HeldOutMatches(distances[asks], apart <= radius_m, nearest_past <= radius_m)
+    queries = np.flatnonzero(held_out.is_query[indices] & (ends > 0))
+    apart = ground_distance(positions[queries], positions[matches[queries]])
+    is_revisit = find_revisits(positions, ends, radius_m)[queries]
+    return HeldOutMatches(distances[queries], apart <= radius_m, is_revisit)
 
 
-def what_chooses(held_out: HeldOut, stride: int) -> HeldOut | None:
-    """Return the held-out places if they can choose a model, before hours are spent.
+def usable_for_selection(held_out: HeldOut, stride: int) -> HeldOut | None:
+    """Return the held-out places if any is a revisit, to be checked before training starts.
 
-    Where a configuration holds out some that cannot, it is refused; of a benchmark, whose few
-    runs may be all that is there, nothing is chosen by.
+    Without a revisit, a benchmark is trained without model selection (None), because a user may
+    have only a few of its runs; a configured split raises DatasetError.
     """
-    indices, positions, ends = _older_places(held_out, stride)
-    is_revisit = distance_to_past(positions, ends) <= held_out.radius_m
+    indices, positions, ends = _candidates(held_out, stride)
+    is_revisit = find_revisits(positions, ends, held_out.radius_m)
     if (is_revisit & held_out.is_query[indices]).any():
         return held_out
     if held_out.sites:
         return None
     raise DatasetError(
-        f'no held-out place is revisited: of {int(held_out.is_query.sum())} none has one at '
-        f'least {held_out.gap} places older within {held_out.radius_m} m; choose others, or none'
+        f'no held-out place is a revisit: none of {int(held_out.is_query.sum())} is within '
+        f'{held_out.radius_m} m of one at least {held_out.gap} places older; change the '
+        'validation settings of the configuration'
     )
 
 
-def _older_places(
+def _candidates(
     held_out: HeldOut, stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return which places take part, where they are, and how many are old enough for each."""
+    """Return the used places, their positions, and the number of candidates of each."""
     places = held_out.places
     indices = np.arange(0, len(places), stride)
     worlds = tuple((held_out.sites or places.runs)[i] for i in indices)

@@ -1,4 +1,4 @@
-"""Damaged files of every dataset that is read."""
+"""Fuzz targets: the files of every dataset format."""
 
 from collections.abc import Callable, Sequence
 import io
@@ -9,26 +9,25 @@ import zipfile
 
 import numpy as np
 
-from lpr_training.benchmarks.fuzz_files import START_NS, poses, scans
-from lpr_training.benchmarks.fuzz_mutations import BINARY, MIXED, Mutation
-from lpr_training.benchmarks.fuzz_targets import Target, files_target
-from lpr_training.datasets.base import PlaceDataset
-from lpr_training.datasets.evaluation_sets import EvaluationSets, make_evaluation_sets
+from lpr_training.benchmarks.fuzz.files import START_NS, poses, scans
+from lpr_training.benchmarks.fuzz.mutations import BINARY, MIXED, Mutation
+from lpr_training.benchmarks.fuzz.target import Target, files_target
+from lpr_training.datasets.base import PlaceDataset, PlaceSample
+from lpr_training.datasets.formats.pcd import read_pcd, write_pcd
 from lpr_training.datasets.kitti import KittiDataset, write_kitti
 from lpr_training.datasets.kitti_bev import KittiBevDataset
 from lpr_training.datasets.oxford import POINTS, OxfordDataset, write_oxford
 from lpr_training.datasets.oxford_raw import read_ins, read_timestamps
-from lpr_training.datasets.pcd import read_pcd, write_pcd
+from lpr_training.datasets.packed_scans import ScansDataset
 from lpr_training.datasets.places import PlacesDataset, write_places
-from lpr_training.datasets.published import import_evaluation, import_training
-from lpr_training.datasets.records import Place
-from lpr_training.datasets.scans import ScansDataset
-from lpr_training.datasets.tuples import TrainingTuples, make_tuples
+from lpr_training.datasets.splits.evaluation_sets import EvaluationSets, make_evaluation_sets
+from lpr_training.datasets.splits.published_pickles import import_evaluation, import_training
+from lpr_training.datasets.splits.tuples import TrainingTuples, make_tuples
 from lpr_training.datasets.wild_places import WildPlacesDataset, write_wild_places
 
 
 def read_all(dataset: PlaceDataset) -> None:
-    """Read every place; what comes out is finite points and poses."""
+    """Read every place and check that points and poses are finite."""
     assert np.isfinite(dataset.T_world_sensor).all()
     for place in (dataset[i] for i in range(len(dataset))):
         assert place.points.ndim == 2
@@ -45,10 +44,12 @@ def kitti(folder: Path) -> Target:
 
 
 def oxford(folder: Path) -> Target:
-    """Damage submaps and tables of the benchmark_datasets layout."""
+    """Damage submaps and tables of the Oxford benchmark layout."""
     root, rng = folder / 'oxford', np.random.default_rng(0)
     clouds = [
-        Place(rng.uniform(-1, 1, (POINTS, 3)).astype(np.float32), T, START_NS + i * 10**9, 'r', '')
+        PlaceSample(
+            rng.uniform(-1, 1, (POINTS, 3)).astype(np.float32), T, START_NS + i * 10**9, 'r', ''
+        )
         for i, T in enumerate(poses(2))
     ]
     write_oxford(root, 'run', clouds)
@@ -56,7 +57,7 @@ def oxford(folder: Path) -> Target:
 
 
 def oxford_raw(folder: Path) -> Target:
-    """Damage the times and the INS poses of a raw recording."""
+    """Damage timestamps and INS poses of a raw Oxford recording."""
     root = folder / 'raw'
     root.mkdir()
     times = [START_NS // 1000 + 20_000 * i for i in range(6)]
@@ -73,7 +74,7 @@ def oxford_raw(folder: Path) -> Target:
 
 
 def wild_places(layout: str) -> Callable[[Path], Target]:
-    """Return what makes the target of one of the two layouts."""
+    """Return the factory of the target of a Wild-Places layout."""
 
     def make(folder: Path) -> Target:
         root = folder / 'wild'
@@ -86,14 +87,14 @@ def wild_places(layout: str) -> Callable[[Path], Target]:
 
 
 def places(folder: Path) -> Target:
-    """Damage the layout that convert.py makes."""
+    """Damage the layout written by convert.py."""
     root = folder / 'places'
     write_places(root, 'run', scans())
     return files_target('places', root, lambda: read_all(PlacesDataset(root)), MIXED)
 
 
 def pcd(folder: Path) -> Target:
-    """Damage PCD files of the three kinds."""
+    """Damage ASCII, binary and compressed PCD files."""
     root = folder / 'pcd'
     root.mkdir()
     points = scans(1)[0].points
@@ -103,7 +104,7 @@ def pcd(folder: Path) -> Target:
     (root / 'ascii.pcd').write_bytes(header + b'DATA ascii\n' + rows.encode())
     raw = np.ascontiguousarray(points.T, dtype='<f4').tobytes()
     parts = [raw[i : i + 32] for i in range(0, len(raw), 32)]
-    packed = b''.join(bytes([len(part) - 1]) + part for part in parts)  # all literal
+    packed = b''.join(bytes([len(part) - 1]) + part for part in parts)  # literal runs only
     sizes = np.array([len(packed), len(raw)], dtype='<u4').tobytes()
     compressed = root / 'compressed.pcd'
     compressed.write_bytes(header + b'DATA binary_compressed\n' + sizes + packed)
@@ -116,7 +117,7 @@ def pcd(folder: Path) -> Target:
 
 
 def packed(folder: Path) -> Target:
-    """Damage packed scans and bird's-eye counts, half of the time inside the archive."""
+    """Damage packed scans and bird's-eye-view counts, half of the time inside the archive."""
     root = folder / 'packed'
     root.mkdir()
     clouds = scans()
@@ -163,7 +164,7 @@ def protocols(folder: Path) -> Target:
 
 
 def published(folder: Path) -> Target:
-    """Damage the pickles that were published with the benchmark."""
+    """Damage pickles as published with the Oxford benchmark."""
     root = folder / 'published'
     root.mkdir()
     train = {
@@ -193,13 +194,13 @@ def _archive_mutations() -> tuple[Mutation, ...]:
 
 
 def _in_member(mutation: Mutation) -> Mutation:
-    """Damage an array of an npz file and pack it again, so that the archive is sound."""
+    """Apply a mutation to one array of an npz file, keeping the archive valid."""
 
     def change(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 members = {name: archive.read(name) for name in archive.namelist()}
-        except Exception:  # damaged already, and that is fine
+        except Exception:  # already damaged
             return data
         if not members:
             return data
@@ -212,4 +213,3 @@ def _in_member(mutation: Mutation) -> Mutation:
         return bytearray(stream.getvalue())
 
     return change
-

@@ -1,6 +1,7 @@
-"""Damaged maps, checkpoints, configurations, recordings, pose graphs and pose files."""
+"""Fuzz targets: maps, checkpoints, configurations, recordings, pose graphs, pose files."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 import hashlib
 import itertools
 from pathlib import Path
@@ -13,31 +14,30 @@ from rosbags.typesys import Stores, get_typestore
 import torch
 import yaml
 
-from lpr_ros.core.bag_scans import CLOUD_TYPES, read_scans
-from lpr_ros.core.bags import Bag, choose_topic
-from lpr_ros.core.calibration import Calibration
 from lpr_ros.core.config import Config
-from lpr_ros.core.database import PlaceDatabase
-from lpr_ros.core.database_config import DatabaseConfig
+from lpr_ros.core.database.map_file import DIGEST_BYTES, PREFIX
+from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.g2o import read_g2o, write_g2o
-from lpr_ros.core.geometry import Trajectory, pose_from_euler
-from lpr_ros.core.map_file import DIGEST_BYTES, PREFIX
+from lpr_ros.core.geometry.se3 import pose_from_euler
+from lpr_ros.core.geometry.trajectory import Trajectory
+from lpr_ros.core.io.pose_files import read_kitti_poses, read_tum, write_kitti_poses, write_tum
+from lpr_ros.core.model.calibration import Calibration
 from lpr_ros.core.model.checkpoint import from_model, save_checkpoint
 from lpr_ros.core.model.config import BackboneConfig, InputConfig, ModelConfig, PoolingConfig
-from lpr_ros.core.model.describer import Describer
-from lpr_ros.core.model.import_checkpoint import read_foreign_tensors
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
+from lpr_ros.core.model.import_minkloc import read_foreign_tensors
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.pipeline import PipelineConfig
-from lpr_ros.core.pose_graph import Edge
-from lpr_ros.core.poses import read_kitti_poses, read_tum, write_kitti_poses, write_tum
-from lpr_training.benchmarks.fuzz_mutations import MIXED, TEXT, Mutation, damage
-from lpr_training.benchmarks.fuzz_targets import DamagedFile, Target, files_target
-from lpr_training.config import TrainConfig
+from lpr_ros.core.recordings.base import RecordingOptions
+from lpr_ros.core.recordings.open import open_recording
+from lpr_training.benchmarks.fuzz.mutations import MIXED, TEXT, Mutation, damage
+from lpr_training.benchmarks.fuzz.target import DamagedFile, Target, files_target
 from lpr_training.datasets.bag import BagDataset
 from lpr_training.datasets.bag_writer import Messages, write_bag
-from lpr_training.datasets.records import RecordedScan
-from lpr_training.simulator.sensor import Sensor
+from lpr_training.datasets.base import RecordedScan
+from lpr_training.simulator.sensor.model import Sensor
+from lpr_training.train.config import TrainConfig
+from lpr_training.train.state_file import read_state, write_state
 
 START_NS = 1_700_000_000_000_000_000
 DIM = 8
@@ -49,7 +49,7 @@ def poses(count: int = 4) -> list[np.ndarray]:
 
 
 def scans(count: int = 3, points: int = 12) -> list[RecordedScan]:
-    """Return small scans with everything a driver says."""
+    """Return small scans with every field that a driver publishes."""
     rng = np.random.default_rng(0)
     return [
         RecordedScan(
@@ -66,7 +66,7 @@ def scans(count: int = 3, points: int = 12) -> list[RecordedScan]:
 
 
 def map_file(folder: Path) -> Target:
-    """Damage maps, half of the time with the checksums made right again."""
+    """Damage maps, half of the time with corrected checksums."""
     path = folder / 'map'
     config = DatabaseConfig(exclude_s=0.0, exclude_m=0.0, exclude_keyframes=0)
     database = PlaceDatabase(config, DIM, fingerprint='f')
@@ -98,7 +98,7 @@ def map_file(folder: Path) -> Target:
 
 
 def _signed(mutation: Mutation) -> Mutation:
-    """Damage the header or the contents, then correct the length and both checksums."""
+    """Apply a mutation to the header or the body, then correct the length and checksums."""
 
     def change(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
         if len(data) < PREFIX.size + DIGEST_BYTES:
@@ -118,7 +118,7 @@ def _signed(mutation: Mutation) -> Mutation:
 
 
 def checkpoint(folder: Path) -> Target:
-    """Damage checkpoints, often in the JSON that says what they are."""
+    """Damage checkpoints, often in their JSON header."""
     path = folder / 'model.safetensors'
     config = ModelConfig(
         input=InputConfig(),
@@ -128,19 +128,19 @@ def checkpoint(folder: Path) -> Target:
         pooling=PoolingConfig(channels=2, clusters=2, hidden=2),
     )
     save_checkpoint(
-        path, from_model(PlaceModel(config), calibration=Calibration().to_dict(), licence='none')
+        path, from_model(PlaceModel(config), calibration=Calibration().to_dict(), license='none')
     )
 
     def read() -> None:
-        describer = Describer.load(path)
-        assert len(describer.fingerprint) == 64
+        extractor = NetworkDescriptorExtractor.load(path)
+        assert len(extractor.fingerprint) == 64
 
-    worded = tuple(_in_header(mutation) for mutation in TEXT)
-    return files_target('checkpoint', path, read, (*MIXED, *worded))
+    in_header = tuple(_in_header(mutation) for mutation in TEXT)
+    return files_target('checkpoint', path, read, (*MIXED, *in_header))
 
 
 def _in_header(mutation: Mutation) -> Mutation:
-    """Damage the JSON of a safetensors file and make its length right again."""
+    """Apply a mutation to the JSON header of a safetensors file and correct its length."""
 
     def change(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
         if len(data) < 8:
@@ -152,6 +152,20 @@ def _in_header(mutation: Mutation) -> Mutation:
     return change
 
 
+def training_state(folder: Path) -> Target:
+    """Damage the state of a training run, which must never resume with other tensors."""
+    path = folder / 'state.pt'
+    state = {'epoch': 3, 'model': {'kernel': torch.arange(60.0).reshape(3, 20)}}
+    write_state(path, state)
+
+    def read() -> None:
+        loaded = read_state(path)
+        assert loaded['epoch'] == state['epoch']
+        assert torch.equal(loaded['model']['kernel'], state['model']['kernel'])
+
+    return files_target('training state', path, read)
+
+
 def foreign_checkpoint(folder: Path) -> Target:
     """Damage a .pth file of plain tensors."""
     path = folder / 'model.pth'
@@ -160,7 +174,7 @@ def foreign_checkpoint(folder: Path) -> Target:
 
 
 def config(folder: Path) -> Target:
-    """Damage the YAML of every configuration that is read from a file."""
+    """Damage the YAML of every configuration file."""
     path = folder / 'config.yaml'
     kinds: list[type[Config]] = [PipelineConfig, TrainConfig, Sensor, ModelConfig]
     valid = {kind: [yaml.safe_dump(kind().to_dict(), sort_keys=False).encode()] for kind in kinds}
@@ -184,7 +198,7 @@ def config(folder: Path) -> Target:
 
 
 def bag(storage: str, compression: str = 'none') -> Callable[[Path], Target]:
-    """Return what makes the target of a rosbag2 folder of this kind."""
+    """Return the factory of the target of a rosbag2 folder."""
 
     def make(folder: Path) -> Target:
         path = folder / 'drive'
@@ -209,7 +223,7 @@ def ros1_bag(folder: Path) -> Target:
                 kind = message.__msgtype__
                 if topic not in connections:
                     connections[topic] = writer.add_connection(topic, kind, typestore=store)
-                # ROS 1 headers begin with a sequence number.
+                # ROS 1 headers start with a sequence number.
                 message.header = store.types['std_msgs/msg/Header'](
                     seq=0, stamp=message.header.stamp, frame_id=message.header.frame_id
                 )
@@ -219,12 +233,11 @@ def ros1_bag(folder: Path) -> Target:
 
 
 def _read_bag(path: Path) -> None:
-    """Read a recording as the offline commands do: what is bad is reported and left out."""
+    """Read a recording as lpr_offline does: bad messages are reported and skipped."""
     bad: list[DatasetError] = []
-    with Bag([path]) as opened:
-        topic = choose_topic(opened, CLOUD_TYPES, 'PointCloud2')
-        for scan in read_scans(opened, topic, on_bad=bad.append):
-            assert np.isfinite(scan.points).all()
+    with closing(open_recording(path, RecordingOptions(on_bad=bad.append))) as recording:
+        for read in recording.scans(bad.append):
+            assert np.isfinite(read.scan.points).all()
     dataset = BagDataset(path, on_bad=bad.append)
     for index in range(len(dataset)):
         try:
@@ -233,21 +246,6 @@ def _read_bag(path: Path) -> None:
             bad.append(error)
     if bad:
         raise bad[0]
-
-
-def g2o(folder: Path) -> Target:
-    """Damage a pose graph."""
-    path, places = folder / 'graph.g2o', poses(6)
-    covariance = np.diag([0.1, 0.1, 0.2, 0.01, 0.01, 0.02])
-    edges = [Edge(i, i + 1, np.eye(4), covariance, False) for i in range(5)]
-    write_g2o(path, dict(enumerate(places)), [*edges, Edge(0, 5, np.eye(4), covariance, True)])
-
-    def read() -> None:
-        graph = read_g2o(path)
-        assert all(np.isfinite(T).all() for T in graph.poses.values())
-        assert all(np.isfinite(edge.covariance).all() for edge in graph.edges)
-
-    return files_target('g2o', path, read)
 
 
 def tum(folder: Path) -> Target:
@@ -273,5 +271,3 @@ def kitti_poses(folder: Path) -> Target:
         assert np.isfinite(read_kitti_poses(path)).all()
 
     return files_target('kitti poses', path, read)
-
-

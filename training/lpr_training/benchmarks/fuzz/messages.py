@@ -1,4 +1,4 @@
-"""PointCloud2 messages with wrong numbers in them."""
+"""Fuzz target: PointCloud2 messages with inconsistent fields."""
 
 from pathlib import Path
 from random import Random
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lpr_ros.core.pointcloud2 import FIELD_TYPES, pack_cloud, read_cloud
-from lpr_training.benchmarks.fuzz_mutations import BINARY, EDGE_INTEGERS, damage
-from lpr_training.benchmarks.fuzz_targets import Target
+from lpr_ros.core.io.pointcloud2 import FIELD_TYPES, pack_cloud, read_cloud
+from lpr_training.benchmarks.fuzz.mutations import BINARY, EDGE_INTEGERS, damage
+from lpr_training.benchmarks.fuzz.target import Target
 
 POINTS = 24
 LAYOUT = ('height', 'width', 'point_step', 'row_step')
@@ -17,7 +17,7 @@ NAMES = ('x', 'y', 'z', 'xyz', 'intensity', 'ring', 'time', 't', 'timestamp', ''
 
 
 def pointcloud2(folder: Path) -> Target:
-    """Return the target of the conversion."""
+    """Return the target of the PointCloud2 conversion."""
     return Target('pointcloud2', _make, _read)
 
 
@@ -61,7 +61,7 @@ def _layout(message: SimpleNamespace, random: Random) -> None:
 
 
 def _overflow(message: SimpleNamespace, random: Random) -> None:
-    """Choose sizes whose product does not fit the types they are multiplied in."""
+    """Choose sizes whose product overflows."""
     message.height, message.width = random.choice(((2**31, 2**31), (2**32 - 1, 2), (3, 2**62)))
     message.row_step = random.choice((0, 2**31, 2**32 - 1))
 
@@ -69,7 +69,7 @@ def _overflow(message: SimpleNamespace, random: Random) -> None:
 def _data(message: SimpleNamespace, random: Random) -> None:
     message.data = damage([bytes(message.data)], random, BINARY)
     if random.random() < 0.3:
-        message.data = np.frombuffer(message.data, dtype=np.uint8)  # as rosbags hands it over
+        message.data = np.frombuffer(message.data, dtype=np.uint8)  # as rosbags returns it
 
 
 def _field(message: SimpleNamespace, random: Random) -> None:
@@ -87,7 +87,7 @@ def _field(message: SimpleNamespace, random: Random) -> None:
 
 
 def _fields(message: SimpleNamespace, random: Random) -> None:
-    """Lose, repeat or reorder fields."""
+    """Drop, repeat or reorder fields."""
     kept = [f for f in message.fields if random.random() < 0.9]
     message.fields = random.sample(kept, len(kept)) + kept[: random.choice((0, 0, 1))]
 

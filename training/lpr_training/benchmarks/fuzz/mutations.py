@@ -1,4 +1,4 @@
-"""Damage done to valid inputs: what disks, networks, other programs and attackers do to them."""
+"""Mutations of valid inputs, as caused by disks, networks, other programs and attackers."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -8,7 +8,7 @@ import struct
 NUMBER = re.compile(rb'[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?')
 WORD = re.compile(rb'[^\s,:{}\[\]"]+')
 
-# Where counts, lengths and offsets go wrong: the edges of the integer types.
+# Limits of the integer types, where counts, lengths and offsets fail.
 EDGE_INTEGERS = (
     0, 1, -1, 2, 127, 128, 255, 256, 2**15 - 1, 2**15, 2**16 - 1, 2**31 - 1, 2**31, -(2**31),
     2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64 - 1, 10**18,
@@ -25,7 +25,7 @@ Mutation = Callable[[bytearray, Random, Sequence[bytes]], bytearray]
 
 
 def damage(seeds: Sequence[bytes], random: Random, mutations: Sequence[Mutation]) -> bytes:
-    """Return one of the seeds with one to four things wrong with it."""
+    """Return one of the seeds with one to four mutations applied."""
     data = bytearray(random.choice(seeds))
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 4))):
         data = random.choice(mutations)(data, random, seeds)
@@ -33,28 +33,28 @@ def damage(seeds: Sequence[bytes], random: Random, mutations: Sequence[Mutation]
 
 
 def _span(size: int, random: Random) -> tuple[int, int]:
-    """Return the ends of a stretch, mostly short, somewhere among so many bytes."""
+    """Return start and end of a random, mostly short range of bytes."""
     start = random.randrange(size + 1)
-    longest = max(1, size // random.choice((1, 10, 100, 1000)))
-    return start, min(size, start + random.randint(1, longest))
+    max_length = max(1, size // random.choice((1, 10, 100, 1000)))
+    return start, min(size, start + random.randint(1, max_length))
 
 
 def flip_bits(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Turn over one to eight bits."""
+    """Flip one to eight bits."""
     for _ in range(random.randint(1, 8) if data else 0):
         data[random.randrange(len(data))] ^= 1 << random.randrange(8)
     return data
 
 
 def set_byte(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Put another byte in the place of one."""
+    """Replace a byte."""
     if data:
         data[random.randrange(len(data))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, 10, 32, 114))
     return data
 
 
 def set_integer(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Overwrite a field of one to eight bytes with the edge of an integer type."""
+    """Overwrite one to eight bytes with the limit of an integer type."""
     form = random.choice(INTEGER_FORMATS)
     size = struct.calcsize(form)
     if len(data) >= size:
@@ -64,47 +64,47 @@ def set_integer(data: bytearray, random: Random, seeds: Sequence[bytes]) -> byte
 
 
 def set_early_integer(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Do the same among the first 64 bytes, where headers are."""
+    """Overwrite an integer within the first 64 bytes, where headers are."""
     head = set_integer(data[:64], random, seeds)
     return head + data[64:]
 
 
 def truncate(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Cut the end off."""
+    """Truncate the data."""
     return data[: random.randrange(len(data) + 1)]
 
 
 def remove(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Lose a stretch in the middle."""
+    """Remove a range."""
     start, end = _span(len(data), random)
     return data[:start] + data[end:]
 
 
 def repeat(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Write a stretch twice, or often."""
+    """Repeat a range once or many times."""
     start, end = _span(len(data), random)
     return data[:end] + data[start:end] * random.choice((1, 1, 2, 50)) + data[end:]
 
 
 def insert_noise(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Put up to 64 random bytes in between."""
+    """Insert up to 64 random bytes."""
     start = random.randrange(len(data) + 1)
     return data[:start] + random.randbytes(random.randint(1, 64)) + data[start:]
 
 
 def splice(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Go on with the end of another valid input."""
+    """Continue with the end of another valid input."""
     other = random.choice(seeds)
     return data[: random.randrange(len(data) + 1)] + other[random.randrange(len(other) + 1) :]
 
 
 def set_number(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Write another number, or no number, where text has one."""
+    """Replace a number of a text, possibly by something else."""
     return _replace(NUMBER, data, random)
 
 
 def set_word(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Write something else where text has a word."""
+    """Replace a word of a text."""
     return _replace(WORD, data, random)
 
 
@@ -118,7 +118,7 @@ def _replace(pattern: re.Pattern[bytes], data: bytearray, random: Random) -> byt
 
 
 def move_line(data: bytearray, random: Random, seeds: Sequence[bytes]) -> bytearray:
-    """Leave out, write twice or displace a line."""
+    """Remove, duplicate or move a line."""
     lines = bytes(data).split(b'\n')
     line = lines.pop(random.randrange(len(lines)))
     for _ in range(random.randint(0, 2)):

@@ -1,4 +1,4 @@
-"""Readers of damaged input in a child process, which may die, hang or run out of memory."""
+"""Run readers on damaged input in a child process that may crash, hang or run out of memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ import traceback
 import warnings
 
 from lpr_ros.core.errors import LprError
-from lpr_training.benchmarks.fuzz_list import TARGETS
-from lpr_training.benchmarks.fuzz_targets import Target, random_of
+from lpr_training.benchmarks.fuzz.registry import TARGETS
+from lpr_training.benchmarks.fuzz.target import Target, random_of
 
-# On top of what the process has before it reads: addresses, of which a single absurd request is
-# refused at once, and memory that is really filled, for inputs of some kilobytes.
+# Beyond what the process has before reading: address space, where a single absurd allocation
+# fails at once, and resident memory, for inputs of a few kilobytes.
 ADDRESS_BYTES = 1 << 30
 RESIDENT_BYTES = 64 << 20
-# An input hangs when it takes so much of a core; or, where it waits, so much of the clock, which
-# is long because a busy machine must not look like a hang.
+# An input hangs if it uses this much CPU time or, if it only waits, this much wall time, which is
+# long because a busy machine must not look like a hang.
 HANG_CPU_S = 20.0
 HANG_S = 600.0
 POLL_S = 0.5
-LONGEST_MESSAGE = 2500  # characters: a reason is read by people and kept in logs
-ACCEPTED, REFUSED = 'accepted', 'refused'
+MAX_MESSAGE_LENGTH = 2500  # error messages are read by people and kept in logs
+ACCEPTED, REJECTED = 'accepted', 'refused'
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one input; any kind but accepted and refused is a finding."""
+    """Outcome of one input; every kind except ACCEPTED and REJECTED is a finding."""
 
     index: int
     kind: str
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def outcomes(name: str, seed: int, first: int, last: int) -> Iterator[Outcome]:
-    """Read the inputs first to last - 1 of a target; a child that dies is followed by another."""
+    """Read inputs first to last - 1 of a target; replace a child process that dies."""
     while first < last:
         with tempfile.TemporaryDirectory(prefix='lpr_fuzz_') as folder:
             for outcome in _one_child(Path(folder), name, seed, first, last):
@@ -48,11 +48,9 @@ def outcomes(name: str, seed: int, first: int, last: int) -> Iterator[Outcome]:
                 first = outcome.index + 1
 
 
-def _one_child(
-    folder: Path, name: str, seed: int, first: int, last: int
-) -> Iterator[Outcome]:
-    """Yield until the last input or the end of the child, whichever comes first."""
-    context = get_context('fork')  # the imports cost seconds, and no thread runs yet
+def _one_child(folder: Path, name: str, seed: int, first: int, last: int) -> Iterator[Outcome]:
+    """Yield outcomes until the last input or the end of the child process."""
+    context = get_context('fork')  # imports take seconds, and no threads are running yet
     ours, theirs = context.Pipe(duplex=False)
     work = (folder, name, seed, range(first, last))
     child = context.Process(target=_serve, args=(ours, theirs, *work), daemon=True)
@@ -61,8 +59,8 @@ def _one_child(
     index = first
     try:
         while index < last:
-            if not _answers(ours, child.pid):
-                yield Outcome(index, 'hang', f'no answer in {HANG_CPU_S} s of a core')
+            if not _has_result(ours, child.pid):
+                yield Outcome(index, 'hang', f'no result within {HANG_CPU_S} s of CPU time')
                 return
             try:
                 outcome: Outcome = ours.recv()
@@ -78,10 +76,12 @@ def _one_child(
         ours.close()
 
 
-def _answers(pipe: Connection, pid: int | None) -> bool:
-    """Wait until the child has something to say, or has had its time."""
+def _has_result(pipe: Connection, pid: int | None) -> bool:
+    """Wait for a result of the child; return False after a timeout."""
     used_s = _cpu_s(pid)
-    for _ in range(round(HANG_S / POLL_S)):  # counted: the clock runs on while both are stopped
+    for _ in range(
+        round(HANG_S / POLL_S)
+    ):  # counted, as the clock advances while both are suspended
         if pipe.poll(POLL_S):
             return True
         if _cpu_s(pid) - used_s > HANG_CPU_S:
@@ -90,7 +90,7 @@ def _answers(pipe: Connection, pid: int | None) -> bool:
 
 
 def _cpu_s(pid: int | None) -> float:
-    """Return the seconds of a core that a process has used; it may have ended."""
+    """Return the CPU seconds of a process, 0 if it has exited."""
     try:
         fields = Path(f'/proc/{pid}/stat').read_text(encoding='ascii').rpartition(')')[2].split()
     except OSError:
@@ -105,21 +105,21 @@ def _cause_of_death(code: int | None) -> str:
 def _serve(
     ours: Connection, theirs: Connection, folder: Path, name: str, seed: int, indices: range
 ) -> None:
-    ours.close()  # else a child whose parent is killed would wait for ever to be heard
+    ours.close()  # otherwise the child would block forever if its parent is killed
     logging.disable()
     warnings.simplefilter('ignore')
     target = TARGETS[name](folder)
     _limit_memory()
     for index in indices:
-        before = _most_resident_bytes()
-        outcome = _try(target, seed, index)
-        grown = _most_resident_bytes() - before
+        before = _peak_resident_bytes()
+        outcome = _read_one(target, seed, index)
+        grown = _peak_resident_bytes() - before
         if grown > RESIDENT_BYTES:
-            outcome = Outcome(index, 'memory', f'{grown} bytes more, then {outcome.kind}')
+            outcome = Outcome(index, 'memory', f'grew by {grown} bytes, then {outcome.kind}')
         theirs.send(outcome)
 
 
-def _most_resident_bytes() -> int:
+def _peak_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -130,24 +130,24 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _try(target: Target, seed: int, index: int) -> Outcome:
+def _read_one(target: Target, seed: int, index: int) -> Outcome:
     data = target.make(random_of(target.name, seed, index))
     try:
         target.read(data)
     except LprError as error:
-        return _judge(index, error, target.label)
-    except BaseException as error:  # the very thing that is looked for
+        return _check_message(index, error, target.label)
+    except BaseException as error:  # any other exception is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f'{Path(where.filename).name}:{where.lineno}'
         return Outcome(index, type(error).__name__, f'{place}: {str(error)[:300]}')
     return Outcome(index, ACCEPTED)
 
 
-def _judge(index: int, error: LprError, label: str) -> Outcome:
-    """Tell whether a refusal says which input and why."""
+def _check_message(index: int, error: LprError, label: str) -> Outcome:
+    """Check that an error names the input and the reason, and is short."""
     message = str(error)
-    if len(message) > LONGEST_MESSAGE:
+    if len(message) > MAX_MESSAGE_LENGTH:
         return Outcome(index, 'long message', f'{len(message)} characters: {message[:300]}')
     if label not in message or not message.replace(label, '').strip(' :,'):
         return Outcome(index, 'no reason', message[:300])
-    return Outcome(index, REFUSED, type(error).__name__)
+    return Outcome(index, REJECTED, type(error).__name__)

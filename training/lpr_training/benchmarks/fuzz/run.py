@@ -1,9 +1,11 @@
-"""Damaged inputs to every reader: what is refused in words, and what is a finding.
+"""Feed damaged inputs to every reader of external data.
 
-The input `index` of a target follows from the seed alone, so a finding can be made again:
-`fuzz_process.outcomes(target, seed, index, index + 1)`.
+A reader must accept an input or reject it with an error that names it; anything else is a finding.
+The seed determines input `index` of a target, so that a finding can be reproduced:
+`list(process.outcomes(target, seed, index, index + 1))`.
 """
 
+import argparse
 from collections import Counter
 from collections.abc import Sequence
 import time
@@ -13,17 +15,27 @@ from tqdm import tqdm
 
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.markdown import markdown_table
-from lpr_training.benchmarks.fuzz_list import TARGETS, WEIGHTS
-from lpr_training.benchmarks.fuzz_process import ACCEPTED, REFUSED, Outcome, outcomes
+from lpr_training.benchmarks.fuzz.process import ACCEPTED, REJECTED, Outcome, outcomes
+from lpr_training.benchmarks.fuzz.registry import TARGETS, WEIGHTS
+from lpr_training.benchmarks.options import add_option
 
-MOST_LISTED = 20  # findings of one kind that are written out
+MAX_LISTED = 20  # findings of one kind to report in full
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_option(parser, '--inputs', 100_000, 'Total number of inputs')
+    add_option(parser, '--seed', 0, 'Seed of the inputs')
+    parser.add_argument(
+        '--targets', nargs='+', default=[], metavar='NAME', help="Such as map 'bag ros1' (all)"
+    )
 
 
 def run(inputs: int, seed: int = 0, targets: Sequence[str] = ()) -> dict[str, Any]:
-    """Read at least `inputs` damaged inputs, shared out by how fast each target is."""
+    """Read at least `inputs` damaged inputs, distributed by the weights of the targets."""
     unknown = sorted(set(targets) - TARGETS.keys())
     if unknown:
-        raise ConfigError(f'no target {unknown[0]!r}; there are {list(TARGETS)}')
+        raise ConfigError(f'--targets {unknown[0]!r}: unknown, expected some of {list(TARGETS)}')
     chosen = list(targets) or list(TARGETS)
     total = sum(WEIGHTS[name] for name in chosen)
     shares = {name: -(-inputs * WEIGHTS[name] // total) for name in chosen}
@@ -46,7 +58,7 @@ def _run_target(name: str, seed: int, count: int, bar: Any) -> dict[str, Any]:
     found: list[Outcome] = []
     for outcome in outcomes(name, seed, 0, count):
         kinds[outcome.kind] += 1
-        if outcome.kind not in (ACCEPTED, REFUSED) and kinds[outcome.kind] <= MOST_LISTED:
+        if outcome.kind not in (ACCEPTED, REJECTED) and kinds[outcome.kind] <= MAX_LISTED:
             found.append(outcome)
             bar.write(f'{name} {outcome.index}: {outcome.kind}: {outcome.detail}')
         bar.update()
@@ -54,8 +66,8 @@ def _run_target(name: str, seed: int, count: int, bar: Any) -> dict[str, Any]:
         'target': name,
         'inputs': count,
         'accepted': kinds[ACCEPTED],
-        'refused': kinds[REFUSED],
-        'findings': count - kinds[ACCEPTED] - kinds[REFUSED],
+        'refused': kinds[REJECTED],
+        'findings': count - kinds[ACCEPTED] - kinds[REJECTED],
         'kinds': dict(kinds),
         'listed': [vars(outcome) for outcome in found],
         'seconds': time.perf_counter() - started,
@@ -63,11 +75,11 @@ def _run_target(name: str, seed: int, count: int, bar: Any) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the result as a markdown table."""
+    """Return the results as a markdown table."""
     keys = ('target', 'inputs', 'accepted', 'refused', 'findings')
     rows = [*result['targets'], {
         'target': '**all**',
         **{key: sum(row[key] for row in result['targets']) for key in keys[1:]},
     }]  # fmt: skip
-    head = ('target', 'inputs', 'accepted', 'refused in words', 'findings')
+    head = ('target', 'inputs', 'accepted', 'rejected', 'findings')
     return markdown_table(head, [[row[key] for key in keys] for row in rows])

@@ -1,7 +1,7 @@
-"""What is fuzzed: every reader of what comes from outside, and valid inputs to begin with.
+"""Fuzz targets: readers of external data with valid inputs to mutate.
 
-A reader must refuse damage in words, or accept it; what it accepts must keep its promises, which
-the `read` of each target checks.
+A reader must reject damage with an LprError or accept it; the `read` of a target also checks the
+guarantees of what was accepted.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,28 +10,28 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lpr_training.benchmarks.fuzz_mutations import BINARY, TEXT, Mutation, damage
+from lpr_training.benchmarks.fuzz.mutations import BINARY, TEXT, Mutation, damage
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One reader; `make` gives a damaged input, `read` reads it."""
+    """A reader under test: `make` returns a damaged input, `read` reads it."""
 
     name: str
     make: Callable[[Random], Any]
     read: Callable[[Any], None]
-    label: str = ''  # what every refusal has to name
+    label: str = ''  # that every error must contain
 
 
 @dataclass(frozen=True)
 class DamagedFile:
-    """One file of a valid folder, with other contents."""
+    """A file of a valid folder with damaged contents."""
 
     path: Path
     data: bytes
 
 
-TEXT_SUFFIXES = ('.csv', '.txt', '.yaml', '.g2o', '.timestamps', '.tum')
+TEXT_SUFFIXES = ('.csv', '.txt', '.yaml', '.timestamps', '.tum')
 
 
 def files_target(
@@ -40,16 +40,19 @@ def files_target(
     read: Callable[[], object],
     mutations: Sequence[Mutation] | None = None,
 ) -> Target:
-    """Return a target of a valid file, or folder, `root`: one file at a time is damaged."""
+    """Return a target for a valid file or folder; one file at a time is damaged."""
     paths = sorted(p for p in root.rglob('*') if p.is_file()) if root.is_dir() else [root]
     valid = {path: path.read_bytes() for path in paths}
-    read()  # what is valid is accepted, or the damage would prove nothing
+    read()  # the undamaged input must be accepted
 
     def make(random: Random) -> DamagedFile:
         path = random.choice(paths)
-        alike = [valid[path], *(valid[p] for p in paths if p.suffix == path.suffix and p != path)]
-        usual = TEXT if path.suffix in TEXT_SUFFIXES else BINARY
-        return DamagedFile(path, damage(alike[:3], random, mutations or usual))
+        similar = [
+            valid[path],
+            *(valid[p] for p in paths if p.suffix == path.suffix and p != path),
+        ]
+        default = TEXT if path.suffix in TEXT_SUFFIXES else BINARY
+        return DamagedFile(path, damage(similar[:3], random, mutations or default))
 
     def read_damaged(damaged: DamagedFile) -> None:
         damaged.path.write_bytes(damaged.data)
@@ -62,5 +65,5 @@ def files_target(
 
 
 def random_of(name: str, seed: int, index: int) -> Random:
-    """Return the one source of chance of an input."""
+    """Return the random generator of one input."""
     return Random(f'{seed} {name} {index}')

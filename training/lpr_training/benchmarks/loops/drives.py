@@ -1,4 +1,4 @@
-"""Drives to look for loops in: simulated, in worlds no weights have seen, and a real one."""
+"""Drives for the loop benchmark: simulated worlds unseen in training, and a real recording."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.database_config import DatabaseConfig
-from lpr_ros.core.records import Scan
+from lpr_ros.core.database.place_database import DatabaseConfig
+from lpr_ros.core.types import Scan
 from lpr_training.datasets import make_dataset
-from lpr_training.settled import settled_poses
+from lpr_training.evaluation.reference_poses import scan_to_map_poses
 from lpr_training.simulator import (
     OdometryConfig,
     SimulationConfig,
@@ -19,21 +19,19 @@ from lpr_training.simulator import (
     make_world,
     simulate_drive,
 )
-from lpr_training.simulator.odometry import drifting
+from lpr_training.simulator.drive.odometry import drifting
 
 WORLDS = ('city', 'suburb', 'forest')
 ALIASED_WORLDS = ('car_park', 'identical_houses')
 SENSORS = ('hdl64', 'vlp16')
 REAL_DRIVE = 'balm'
-REAL_RECENT_M = 25.0
+REAL_EXCLUDE_M = 25.0
 SPACING_M = 2.0
-COLUMNS = 1024  # shots of a beam per sweep: what the sensors have, or half of it
-# Weights are trained on seeds below 100, thresholds tuned on those from 100 on. Looked at before
-# the last changes: 200 (longer drives, covariances by thickness), 300 (expected odometry). 400 was
-# reported twice, with the weights before and with those of now; nothing was changed by it.
+COLUMNS = 1024  # per beam: the full resolution of the sensors, or half of it
+# Weights are trained on seeds below 100; thresholds and models were tuned on seeds 100 to 399.
 REPORTED_SEED = 400
-# What the defaults of OdometryNoiseConfig expect. Hardly any error of scale: no loop can reveal
-# that one.
+# Matches the defaults of OdometryNoiseConfig. The scale error is small because loop closures
+# cannot reveal it.
 ODOMETRY = OdometryConfig(
     scale_sigma=0.001, heading_bias_deg=0.5, heading_walk_deg=0.4, position_walk_m=0.2
 )
@@ -42,8 +40,8 @@ DRIVE_M = {'car_park': 800.0}  # others 1500
 
 
 @dataclass(frozen=True)
-class Recent:
-    """What is too new to be a revisit; the default is the database's."""
+class Exclusion:
+    """How recent a keyframe may be to count as a revisit; defaults to the database's rule."""
 
     exclude_s: float = DatabaseConfig().exclude_s
     exclude_m: float = DatabaseConfig().exclude_m
@@ -51,34 +49,34 @@ class Recent:
 
 @dataclass(frozen=True, eq=False)
 class RecordedDrive:
-    """Scans of a drive, each to be a keyframe, and where they truly were."""
+    """Scans of a drive, each of them a keyframe, with ground-truth poses."""
 
     name: str
     scans: list[Scan]
     T_world_sensor: NDArray[np.float64]  # (N, 4, 4)
-    recent: Recent = Recent()
+    exclusion: Exclusion = Exclusion()
 
     @property
     def T_odom_sensor(self) -> NDArray[np.float64]:
-        """Odometry of every scan, (N, 4, 4)."""
+        """Return the odometry of every scan, (N, 4, 4)."""
         return np.stack([s.T_odom_sensor for s in self.scans if s.T_odom_sensor is not None])
 
 
 def drive_names() -> tuple[str, ...]:
-    """Every drive there is: world and sensor, or the real recording."""
+    """Return the names of all drives: world and sensor, or the real recording."""
     simulated = [f'{w} {s}' for w in (*WORLDS, *ALIASED_WORLDS) for s in SENSORS]
     return (*simulated, REAL_DRIVE)
 
 
 def load_drive(name: str, data: Path, seed: int = REPORTED_SEED) -> RecordedDrive:
-    """Simulate or read a drive."""
+    """Simulate or load a drive."""
     return real_drive(data) if name == REAL_DRIVE else simulated_drive(*name.split(), seed=seed)
 
 
 def simulated_drive(
     kind: str, sensor: str, *, seed: int, length_m: float | None = None
 ) -> RecordedDrive:
-    """Drive through a world and back again, both ways, with odometry that drifts."""
+    """Simulate a drive with revisits in both directions and drifting odometry."""
     world = make_world(kind, seed, size_m=WORLD_M.get(kind, 300.0))
     drive = make_drive(world, length_m or DRIVE_M.get(kind, 1500.0), seed=seed)
     device = replace(load_sensor(sensor), columns=COLUMNS)
@@ -89,24 +87,24 @@ def simulated_drive(
 
 
 def real_drive(data: Path) -> RecordedDrive:
-    """Walk of 75 m within 18 x 20 m, with drift put on its odometry.
+    """Load a 75 m walk within 18 x 20 m and add drift to its odometry.
 
-    Its stamps are the numbers of the scans, 0.1 s apart: only the way tells what is recent. The
-    poses that come with it slip at 36 of 176 steps, up to 3 m (the map they give shows every wall
-    several times), so the truth is made anew from the scans.
+    Its stamps are scan numbers times 0.1 s, so only the traveled distance tells what is recent.
+    The recorded poses slip by up to 3 m at 36 of 176 steps, so the reference poses are computed
+    from the scans.
     """
-    recorded = make_dataset('scans', data, runs=[REAL_DRIVE])
-    clouds = [recorded.points(i) for i in range(len(recorded))]
-    T_world_sensor = settled_poses(clouds)
+    recording = make_dataset('scans', data, runs=[REAL_DRIVE])
+    clouds = [recording.points(i) for i in range(len(recording))]
+    T_world_sensor = scan_to_map_poses(clouds)
     T_odom_sensor = drifting(T_world_sensor, ODOMETRY, np.random.default_rng(0))
     scans = [
         Scan(cloud, int(stamp_ns), T_odom)
-        for cloud, stamp_ns, T_odom in zip(clouds, recorded.stamps_ns, T_odom_sensor, strict=True)
+        for cloud, stamp_ns, T_odom in zip(clouds, recording.stamps_ns, T_odom_sensor, strict=True)
     ]
-    return RecordedDrive(REAL_DRIVE, scans, T_world_sensor, Recent(0.0, REAL_RECENT_M))
+    return RecordedDrive(REAL_DRIVE, scans, T_world_sensor, Exclusion(0.0, REAL_EXCLUDE_M))
 
 
 def available(names: Sequence[str], data: Path) -> list[str]:
-    """Leave out the real drive where its file is not on this machine."""
+    """Return the names without the real drive if its file is missing."""
     has_real = (data / f'scans_{REAL_DRIVE}.npz').is_file()
     return [name for name in names if name != REAL_DRIVE or has_real]

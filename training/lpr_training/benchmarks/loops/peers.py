@@ -1,10 +1,10 @@
-"""Peers on the same drives: Scan Context, ours without verification, and MapClosures.
+"""Other methods on the same drives: Scan Context without verification, and MapClosures.
 
-Both find places rather than exact poses, so a loop of theirs is right already when the place is:
-Scan Context's when the two keyframes truly lie within 5 m of each other; MapClosures' when the
-pose between its two local maps is within 5 m of the truth, and then every keyframe of the newer
-map counts as found that is near one of the older. Its maps span 50 m, not the 100 m of its
-authors: in worlds of 300 m those are too few to match at all, and maps of 25 m find half as much.
+Both recognize places rather than precise poses, so their loops are judged by place. A Scan Context
+loop is correct if the two keyframes are within 5 m. A MapClosures loop is correct if the pose
+between its two local maps is within 5 m of the truth; it then counts for every keyframe of the
+newer map that is near one of the older. Local maps span 50 m instead of its authors' 100 m, which
+gives too few maps in worlds of 300 m; with 25 m it finds half as many loops.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,30 +15,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.drive_truth import RADIUS_M
 from lpr_ros.core.errors import BackendError
-from lpr_ros.core.geometry import invert, transform_points
-from lpr_ros.core.keyframes import thin
-from lpr_training.benchmarks.loop_drives import RecordedDrive
-from lpr_training.benchmarks.loop_figures import may_match, recall_figures, revisits
-from lpr_training.scan_context import ScanContextConfig, compare, describe, ring_keys
+from lpr_ros.core.geometry.points import voxel_downsample
+from lpr_ros.core.geometry.se3 import invert, transform_points
+from lpr_ros.core.offline.evaluation import REVISIT_RADIUS_M
+from lpr_training.benchmarks.loops.drives import RecordedDrive
+from lpr_training.benchmarks.loops.metrics import may_match, recall_metrics, revisits
+from lpr_training.descriptors.scan_context import ScanContextConfig, compare, describe, ring_keys
 
-SCAN_CONTEXT_GATE = 0.13  # its authors' threshold on this distance for KITTI
-MAP_RANGE_M = 50.0  # MapClosures: a local map ends here,
-MAP_VOXEL_M = 0.5  # its points are as far apart,
-MAPS_APART = 3  # and the newest maps do not match: kiss-slam's settings
-LEAST_INLIERS = 5
+SCAN_CONTEXT_MAX_DISTANCE = 0.13  # its authors' threshold for KITTI
+# MapClosures; voxel size, map gap and inliers as in kiss-slam.
+MAP_RANGE_M = 50.0
+MAP_VOXEL_M = 0.5
+MIN_MAP_GAP = 3
+MIN_INLIERS = 5
 
 
 def available_peers() -> tuple[str, ...]:
-    """Return the peers that can run here; MapClosures comes with the extra `peers`."""
+    """Return the installed methods; MapClosures comes with the extra `peers`."""
     return tuple(name for name in PEERS if name != 'map_closures' or find_spec('map_closures'))
 
 
-def peer_figures(peer: str, drive: RecordedDrive) -> dict[str, Any]:
-    """Return precision, recall and time of a peer on a drive."""
+def peer_metrics(peer: str, drive: RecordedDrive) -> dict[str, Any]:
+    """Return precision, recall and time of a method on a drive."""
     if peer not in available_peers():
-        raise BackendError(f'peer {peer!r} is not one of {list(available_peers())} here')
+        raise BackendError(
+            f'--peers {peer}: not installed or unknown, expected one of {list(available_peers())}'
+        )
     started = time.perf_counter()
     right, found = PEERS[peer](drive)
     seconds = time.perf_counter() - started
@@ -47,36 +50,36 @@ def peer_figures(peer: str, drive: RecordedDrive) -> dict[str, Any]:
         'method': peer,
         'loops': len(right),
         'precision': float(np.mean(right)) if len(right) else float('nan'),
-        **recall_figures(drive, found),
+        **recall_metrics(drive, found),
         'ms_per_keyframe': 1e3 * seconds / len(drive.scans),
     }
 
 
 def run_scan_context(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_]]:
-    """Take the nearest context below the gate; say of each loop whether it is right, and where."""
+    """Match the nearest context; return correctness per loop and a mask of recalled keyframes."""
     config = ScanContextConfig()
     near = revisits(drive)
     found = np.zeros(len(near), dtype=bool)
     right = []
-    allowed = may_match(drive)
+    eligible = may_match(drive)
     contexts = np.zeros((len(near), config.rings, config.sectors), np.float32)
     for i, scan in enumerate(drive.scans):
         contexts[i] = describe(scan.points, config)
-        older = np.flatnonzero(allowed[i])
+        older = np.flatnonzero(eligible[i])
         if len(older) == 0:
             continue
         keys = ring_keys(contexts[older])
         gaps = np.square(keys - ring_keys(contexts[i])).sum(axis=1)
         nearest = older[np.argsort(gaps, kind='stable')[: config.candidates]]
         distances, _ = compare(contexts[i], contexts[nearest])
-        if distances.min() < SCAN_CONTEXT_GATE:
+        if distances.min() < SCAN_CONTEXT_MAX_DISTANCE:
             right.append(bool(near[i, nearest[distances.argmin()]]))
             found[i] |= right[-1]
     return right, found
 
 
 def run_map_closures(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_]]:
-    """Build local maps along odometry, as its own pipeline does, and ask for closures."""
+    """Build local maps along the odometry, as its own pipeline does, and match them."""
     from map_closures.map_closures import MapClosures
 
     closer = MapClosures()
@@ -89,12 +92,12 @@ def run_map_closures(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_
         points = merged(drive, part)
         for closure in closer.get_closures(number, points.astype(np.float64)):
             ends = sorted((closure.source_id, closure.target_id))
-            if closure.number_of_inliers <= LEAST_INLIERS or ends[1] - ends[0] < MAPS_APART:
+            if closure.number_of_inliers <= MIN_INLIERS or ends[1] - ends[0] < MIN_MAP_GAP:
                 continue
             source, target = parts[closure.source_id], parts[closure.target_id]
             T_true = invert(T[target[0]]) @ T[source[0]]
             gap = np.linalg.norm((np.asarray(closure.pose) - T_true)[:3, 3])
-            right.append(bool(gap <= RADIUS_M))
+            right.append(bool(gap <= REVISIT_RADIUS_M))
             if right[-1]:
                 older, newer = parts[ends[0]], parts[ends[1]]
                 found[newer] |= near[np.ix_(newer, older)].any(axis=1)
@@ -102,7 +105,7 @@ def run_map_closures(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_
 
 
 def local_maps(drive: RecordedDrive) -> list[list[int]]:
-    """Cut the drive where odometry is a map's range from where the map began."""
+    """Split the drive where odometry leaves the range of the current local map."""
     xyz = drive.T_odom_sensor[:, :3, 3]
     parts: list[list[int]] = [[]]
     for i in range(len(xyz)):
@@ -114,13 +117,13 @@ def local_maps(drive: RecordedDrive) -> list[list[int]]:
 
 
 def merged(drive: RecordedDrive, part: Sequence[int]) -> NDArray[np.float32]:
-    """Merge scans in the frame of the first."""
+    """Return the scans merged in the frame of the first."""
     T_first_scan = invert(drive.T_odom_sensor[part[0]]) @ drive.T_odom_sensor[list(part)]
     clouds = [
-        transform_points(T, thin(drive.scans[i].points, MAP_VOXEL_M))
+        transform_points(T, voxel_downsample(drive.scans[i].points, MAP_VOXEL_M))
         for i, T in zip(part, T_first_scan, strict=True)
     ]
-    return thin(np.concatenate(clouds), MAP_VOXEL_M)
+    return voxel_downsample(np.concatenate(clouds), MAP_VOXEL_M)
 
 
 PEERS: dict[str, Callable[[RecordedDrive], tuple[list[bool], NDArray[np.bool_]]]] = {

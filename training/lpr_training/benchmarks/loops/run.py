@@ -1,8 +1,9 @@
-"""Whole drives through the pipeline: precision, recall, poses, covariances, trajectories, time.
+"""Whole drives through the pipeline: precision, recall, pose errors, covariances, ATE, time.
 
-What each figure means is said in loop_figures.py. The peers get the same scans in the same run.
+metrics.py defines the metrics. The peers get the same scans in the same run.
 """
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +12,19 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from lpr_ros.core.keyframes import KeyframeConfig
-from lpr_ros.core.model.describer import Describer
+from lpr_ros.core.markdown import markdown_table
+from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
-from lpr_ros.core.recogniser import Describes
-from lpr_ros.core.records import LoopClosure
-from lpr_training.benchmarks.loop_drives import RecordedDrive, available, drive_names, load_drive
-from lpr_training.benchmarks.loop_figures import loop_figures, trajectory_figures
-from lpr_training.benchmarks.loop_peers import available_peers, peer_figures
+from lpr_ros.core.resources import WEIGHTS_HELP, weights_path
+from lpr_ros.core.retrieval.keyframing import KeyframeConfig
+from lpr_ros.core.types import DescriptorExtractor, LoopClosure
+from lpr_training.benchmarks.loops.drives import RecordedDrive, available, drive_names, load_drive
+from lpr_training.benchmarks.loops.metrics import loop_metrics, trajectory_metrics
+from lpr_training.benchmarks.loops.peers import available_peers, peer_metrics
+from lpr_training.benchmarks.options import add_data_option
 
-EVERY_SCAN = KeyframeConfig(distance_m=0.0, interval_s=1e-6)  # drives are spaced as keyframes are
-GOALS = {
+EVERY_SCAN = KeyframeConfig(distance_m=0.0, interval_s=1e-6)  # scans have keyframe spacing
+TARGETS = {
     'precision': '1.00, aliased >= 0.99',
     'recall': '>= 0.85',
     'pose_error_median_m': '< 0.15',
@@ -29,115 +32,133 @@ GOALS = {
     'pose_error_p99_m': '< 1',
     'nees_per_dim': '0.5 - 2',
     'ate_odometry_m': '',
-    'ate_corrected_m': '<= a fifth',
+    'ate_corrected_m': '<= odometry / 5',
     'ms_per_keyframe': '',
+}
+
+TABLE_COLUMNS = {
+    'precision': 'precision',
+    'recall': 'recall',
+    'pose_error_median_m': 'median m',
+    'pose_error_median_deg': 'median deg',
+    'pose_error_p99_m': 'p99 m',
+    'nees_per_dim': 'NEES',
+    'ate_odometry_m': 'odometry ATE m',
+    'ate_corrected_m': 'corrected ATE m',
+    'ms_per_keyframe': 'ms per keyframe',
 }
 
 
 @dataclass(frozen=True, eq=False)
-class Driven:
-    """What the pipeline made of a drive."""
+class DriveRun:
+    """Results of the pipeline on a drive."""
 
     steps: list[Step]
 
     @property
     def loops(self) -> list[LoopClosure]:
-        """The published ones."""
-        return [loop for step in self.steps for loop in step.verdict.trusted]
+        """Return the published loop closures."""
+        return [loop for step in self.steps for loop in step.result.trusted]
 
     @property
     def ms(self) -> list[float]:
-        """Milliseconds of every keyframe, all stages."""
+        """Return the processing time of every keyframe, all stages."""
         return [1e3 * sum(step.seconds.values()) for step in self.steps]
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        '--weights', metavar='FILE|NAME', help=f'{WEIGHTS_HELP}; default kitti_bev'
+    )
+    parser.add_argument(
+        '--drives', nargs='+', metavar='NAME', help="Drives such as 'city hdl64' (all)"
+    )
+    parser.add_argument(
+        '--peers', nargs='*', metavar='NAME', help='scan_context, map_closures (installed ones)'
+    )
+    add_data_option(parser, 'scans_balm.npz')
+
+
 def run(
-    weights: Path,
+    weights: str | Path | None,
     data: Path,
     *,
     drives: Sequence[str] | None = None,
     config: PipelineConfig | None = None,
     peers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Take every drive through the pipeline and the peers."""
-    describer = Describer.load(weights)
+    """Run the pipeline and the peers on every drive."""
+    weights = weights_path(weights)
+    extractor = NetworkDescriptorExtractor.load(weights)
     config = config or PipelineConfig()
     rows, peer_rows = [], []
     bar = tqdm(available(drives or drive_names(), data), unit='drive')
     for name in bar:
         bar.set_description(name)
         drive = load_drive(name, data)
-        driven = take_drive(drive, describer, config)
-        rows.append(figures(drive, driven))
+        rows.append(drive_metrics(drive, run_drive(drive, extractor, config)))
         for peer in available_peers() if peers is None else peers:
             bar.set_description(f'{name}, {peer}')
-            peer_rows.append(peer_figures(peer, drive))
+            peer_rows.append(peer_metrics(peer, drive))
     return {
         'weights': weights.stem,
         'config': config.to_dict(),
-        'goals': GOALS,
+        'goals': TARGETS,
         'drives': rows,
         'peers': peer_rows,
     }
 
 
-def take_drive(drive: RecordedDrive, describer: Describes, config: PipelineConfig) -> Driven:
-    """Feed a drive to a new pipeline, every scan a keyframe."""
-    recent = drive.recent
-    database = replace(config.database, exclude_s=recent.exclude_s, exclude_m=recent.exclude_m)
-    pipeline = Pipeline(replace(config, keyframes=EVERY_SCAN, database=database), describer)
+def run_drive(
+    drive: RecordedDrive, extractor: DescriptorExtractor, config: PipelineConfig
+) -> DriveRun:
+    """Feed a drive to a new pipeline, with every scan a keyframe."""
+    excluded = drive.exclusion
+    database = replace(config.database, exclude_s=excluded.exclude_s, exclude_m=excluded.exclude_m)
+    pipeline = Pipeline(replace(config, keyframes=EVERY_SCAN, database=database), extractor)
     try:
         steps = [pipeline.add(scan) for scan in drive.scans]
     finally:
         pipeline.close()
-    return Driven([step for step in steps if step is not None])
+    return DriveRun([step for step in steps if step is not None])
 
 
-def figures(drive: RecordedDrive, driven: Driven) -> dict[str, Any]:
-    """Return all figures of one drive."""
-    keyframes = [step.sighting.keyframe for step in driven.steps]
-    verified = [step.verdict.verified for step in driven.steps]
+def drive_metrics(drive: RecordedDrive, driven: DriveRun) -> dict[str, Any]:
+    """Return all metrics of one drive."""
+    keyframes = [step.keyframe_query.keyframe for step in driven.steps]
+    verified = [step.result.verified for step in driven.steps]
     return {
         'name': drive.name,
         'keyframes': len(keyframes),
         'verified': sum(v is not None for v in verified),
-        **loop_figures(drive, driven.loops),
-        **trajectory_figures(drive, keyframes, driven.loops),
+        **loop_metrics(drive, driven.loops),
+        **trajectory_metrics(drive, keyframes, driven.loops),
         'ms_per_keyframe': float(np.mean(driven.ms)),
         'ms_p95': float(np.percentile(driven.ms, 95)),
     }
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return both tables as markdown, the goals below the heads."""
-    heads = {
-        'precision': 'precision',
-        'recall': 'recall',
-        'pose_error_median_m': 'median m',
-        'pose_error_median_deg': 'median deg',
-        'pose_error_p99_m': 'p99 m',
-        'nees_per_dim': 'NEES',
-        'ate_odometry_m': 'odometry ATE m',
-        'ate_corrected_m': 'corrected ATE m',
-        'ms_per_keyframe': 'ms per keyframe',
-    }
-    lines = [
-        f'| drive ({result["weights"]}) | keyframes, revisits, loops | '
-        + ' | '.join(heads.values())
-        + ' |',
-        '|---' * (len(heads) + 2) + '|',
-        '| goal | | ' + ' | '.join(GOALS[key] for key in heads) + ' |',
-    ]
+    """Return the drives, with the targets in the first row, and the peers as markdown tables."""
+    rows = [('target', '', *(TARGETS[key] for key in TABLE_COLUMNS))]
     for row in result['drives']:
         counts = f'{row["keyframes"]}, {row["revisits"]}, {row["loops"]}'
-        cells = [f'{row[key]:.{0 if key.startswith("ms") else 3}f}' for key in heads]
-        lines.append(f'| {row["name"]} | {counts} | ' + ' | '.join(cells) + ' |')
-    if result['peers']:
-        lines += ['', '| drive | method | loops | precision | recall | ms per keyframe |']
-        lines.append('|---' * 6 + '|')
-    for row in result['peers']:
-        lines.append(
-            f'| {row["name"]} | {row["method"]} | {row["loops"]} | {row["precision"]:.3f} '
-            f'| {row["recall"]:.3f} | {row["ms_per_keyframe"]:.0f} |'
-        )
-    return '\n'.join(lines)
+        values = [f'{row[key]:.{0 if key.startswith("ms") else 3}f}' for key in TABLE_COLUMNS]
+        rows.append((row['name'], counts, *values))
+    head = (f'drive ({result["weights"]})', 'keyframes, revisits, loops', *TABLE_COLUMNS.values())
+    drives = markdown_table(head, rows)
+    if not result['peers']:
+        return drives
+    peers = markdown_table(
+        ('drive', 'method', 'loops', 'precision', 'recall', 'ms per keyframe'),
+        [
+            (
+                *(row[key] for key in ('name', 'method', 'loops')),
+                *(f'{row[key]:.3f}' for key in ('precision', 'recall')),
+                f'{row["ms_per_keyframe"]:.0f}',
+            )
+            for row in result['peers']
+        ],
+    )
+    return f'{drives}\n{peers}'

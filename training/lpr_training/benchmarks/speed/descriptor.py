@@ -1,9 +1,10 @@
-"""How fast a cloud is described: this backend, MinkowskiEngine, and the matmul floor, in one run.
+"""Time to compute a descriptor: this backend, MinkowskiEngine and the matmul lower bound.
 
-The three are interleaved, so that whatever else the machine does hits them alike, and the median
-is reported. The floor is the same multiply-adds as dense GEMMs of the same shapes.
+The three alternate, so that other load on the machine affects them equally; medians are reported.
+The lower bound ("floor") is the same multiply-adds as dense GEMMs of the same shapes.
 """
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,29 +19,37 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lpr_ros.core.errors import BackendError, DatasetError
+from lpr_ros.core.markdown import markdown_table
 from lpr_ros.core.model.config import InputConfig, ModelConfig
 from lpr_ros.core.model.place_model import PlaceModel
-from lpr_ros.core.model.quantise import quantise
-from lpr_ros.core.sparse import CloudBatch, collate, torch_backend
+from lpr_ros.core.model.quantize import quantize
+from lpr_ros.core.sparse import CloudBatch, collate, torch_layers
+from lpr_training.benchmarks.options import add_data_option, add_option
 
 MODES = ('forward', 'forward+backward')
 BATCHES = (1, 8)
-# The idle threads of one library spin for a while and would slow whatever runs next.
+# The worker threads of a library keep spinning for a while and would slow down the next one.
 SETTLE_S = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One cloud size to measure."""
+    """Clouds of one size."""
 
     name: str
     clouds: list[NDArray[np.generic]]
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_option(parser, '--repeats', 20, 'Runs per measurement, of which the median is reported')
+    add_data_option(parser, 'kitti_full/*.bin')
+
+
 def run(data: Path, repeats: int = 20) -> dict[str, Any]:
     """Measure every case, batch size and mode."""
     model = PlaceModel(ModelConfig())
-    other = minkowski_model(model)
+    reference = minkowski_model(model)
     rows = []
     plan = [(c, b, m) for c in make_cases(data) for b in BATCHES for m in MODES]
     bar = tqdm(plan, unit='case')
@@ -51,58 +60,59 @@ def run(data: Path, repeats: int = 20) -> dict[str, Any]:
             'torch_ms': timed_pass(model, batch, mode),
             'floor_ms': _floor(model, batch, mode),
         }
-        if other is not None:
-            actions['minkowski_ms'] = timed_pass(other, batch, mode)
+        if reference is not None:
+            actions['minkowski_ms'] = timed_pass(reference, batch, mode)
         medians = interleaved_medians_ms(actions, repeats)
-        rows.append({
-            'name': case.name,
-            'voxels': sum(batch.counts),
-            'batch': batch_size,
-            'mode': mode,
-            'torch_ms': medians['torch_ms'],
-            'minkowski_ms': medians.get('minkowski_ms'),
-            'floor_ms': medians['floor_ms'],
-        })
+        rows.append(
+            {
+                'name': case.name,
+                'voxels': sum(batch.counts),
+                'batch': batch_size,
+                'mode': mode,
+                'torch_ms': medians['torch_ms'],
+                'minkowski_ms': medians.get('minkowski_ms'),
+                'floor_ms': medians['floor_ms'],
+            }
+        )
     return {'cases': rows, 'threads': torch.get_num_threads(), 'repeats': repeats}
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the result as a markdown table."""
-    lines = [
-        '| cloud | voxels | batch | mode | ours ms | floor ms | MinkowskiEngine ms | ours / floor '
-        '| MinkowskiEngine / ours |',
-        '|---|---|---|---|---|---|---|---|---|',
-    ]
+    """Return the results as a markdown table."""
+    head = ('cloud', 'voxels', 'batch', 'mode', 'ours ms', 'floor ms', 'MinkowskiEngine ms')
+    ratios = ('ours / floor', 'MinkowskiEngine / ours')
+    rows = []
     for row in result['cases']:
         ours, floor, other = row['torch_ms'], row['floor_ms'], row['minkowski_ms']
-        versus = ('-', '-') if other is None else (f'{other:.1f}', f'{other / ours:.1f}')
-        lines.append(
-            f'| {row["name"]} | {row["voxels"]} | {row["batch"]} | {row["mode"]} | {ours:.1f} '
-            f'| {floor:.1f} | {versus[0]} | {ours / floor:.1f} | {versus[1]} |'
+        other_ms, speedup = (
+            ('-', '-') if other is None else (f'{other:.1f}', f'{other / ours:.1f}')
         )
-    return '\n'.join(lines)
+        case = (row['name'], row['voxels'], row['batch'], row['mode'])
+        times = (f'{ours:.1f}', f'{floor:.1f}', other_ms)
+        rows.append((*case, *times, f'{ours / floor:.1f}', speedup))
+    return markdown_table((*head, *ratios), rows)
 
 
 def make_cases(data: Path) -> list[Case]:
-    """Return the real full-resolution scans at 0.4 m, and 4,096 points of them as on Oxford."""
+    """Return the full-resolution scans at 0.4 m, and Oxford-like clouds of 4,096 points."""
     scans = read_scans(data)
     metric, scaled = InputConfig(), InputConfig(step=(0.01, 0.01, 0.01))
     return [
-        Case('4096 points, 0.01', [quantise(oxford_like(s), scaled) for s in scans]),
-        Case('full scan, 0.4 m', [quantise(scan, metric) for scan in scans]),
+        Case('4096 points, 0.01', [quantize(oxford_like(s), scaled) for s in scans]),
+        Case('full scan, 0.4 m', [quantize(scan, metric) for scan in scans]),
     ]
 
 
 def read_scans(data: Path) -> list[NDArray[np.float32]]:
-    """Return the points (N, 3) of the real full-resolution scans."""
+    """Return the points (N, 3) of the full-resolution KITTI scans."""
     paths = sorted((data / 'kitti_full').glob('*.bin'))
     if not paths:
-        raise DatasetError(f'expected {data}/kitti_full/*.bin, found none')
+        raise DatasetError(f'expected {data}/kitti_full/*.bin, found none; set --data')
     return [np.fromfile(path, np.float32).reshape(-1, 4)[:, :3] for path in paths]
 
 
 def oxford_like(points: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return 4,096 points without ground, within 25 m, scaled to [-1, 1]."""
+    """Return 4,096 points without ground within 25 m, scaled to [-1, 1]."""
     near = points[(np.abs(points[:, :2]) < 25.0).all(axis=1) & (points[:, 2] > -1.4)]
     chosen = np.random.default_rng(0).choice(len(near), 4096, replace=len(near) < 4096)
     return near[chosen] / 25.0
@@ -124,7 +134,7 @@ def interleaved_medians_ms(
 
 
 def timed_pass(model: PlaceModel, batch: CloudBatch, mode: str) -> Callable[[], None]:
-    """Return one pass of a model over a batch, to be timed."""
+    """Return a function that runs one pass of a model over a batch."""
 
     def forward() -> None:
         model.eval()
@@ -140,7 +150,7 @@ def timed_pass(model: PlaceModel, batch: CloudBatch, mode: str) -> Callable[[], 
 
 
 def minkowski_model(model: PlaceModel) -> PlaceModel | None:
-    """Return the same model on MinkowskiEngine, None where that is not installed."""
+    """Return the same model on MinkowskiEngine, or None if that is not installed."""
     try:
         other = PlaceModel(model.config, backend='minkowski')
     except BackendError:
@@ -150,7 +160,7 @@ def minkowski_model(model: PlaceModel) -> PlaceModel | None:
 
 
 def _floor(model: PlaceModel, batch: CloudBatch, mode: str) -> Callable[[], None]:
-    """Return the GEMMs of one pass: per layer rows x inputs x outputs, backward twice as many."""
+    """Return a function that runs the GEMMs of one pass; backward needs two more per layer."""
     operands = [
         (torch.randn(rows, width), torch.randn(width, out))
         for rows, width, out in matmul_shapes(model, batch)
@@ -171,9 +181,9 @@ def _floor(model: PlaceModel, batch: CloudBatch, mode: str) -> Callable[[], None
 
 
 def matmul_shapes(model: PlaceModel, batch: CloudBatch) -> list[tuple[int, int, int]]:
-    """Return (rows, inputs, outputs) of every matrix product in one forward pass.
+    """Return (rows, inputs, outputs) of every matrix product in a forward pass.
 
-    The first layer has one input channel: its products are grouped by voxel instead.
+    The first layer has a single input channel; its products are grouped by voxel.
     """
     shapes: list[tuple[int, int, int]] = []
 
@@ -189,7 +199,7 @@ def matmul_shapes(model: PlaceModel, batch: CloudBatch) -> list[tuple[int, int, 
         else:
             shapes.append((pairs, kernel.shape[-2], kernel.shape[-1]))
 
-    layers = (nn.Linear, torch_backend.Conv, torch_backend.ConvTranspose)
+    layers = (nn.Linear, torch_layers.Conv, torch_layers.ConvTranspose)
     hooks = [m.register_forward_hook(record) for m in model.modules() if isinstance(m, layers)]
     with torch.no_grad():
         model(batch)
@@ -199,10 +209,10 @@ def matmul_shapes(model: PlaceModel, batch: CloudBatch) -> list[tuple[int, int, 
 
 
 def _pairs(module: nn.Module, x: Any, output: Any) -> int:
-    if isinstance(module, torch_backend.ConvTranspose):
+    if isinstance(module, torch_layers.ConvTranspose):
         return len(output.features)
     if module.kernel_size == 1 or module.stride == 2:
         return len(x.features)
     if x.is_occupancy:
         return sum(int(tile.sum()) for tile in x.level.occupancy(module.kernel_size).tiles)
-    return sum(len(tile.inputs) for tile in x.level.neighbours(module.kernel_size).tiles)
+    return sum(len(tile.inputs) for tile in x.level.neighbors(module.kernel_size).tiles)

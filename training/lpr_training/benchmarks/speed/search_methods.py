@@ -1,4 +1,4 @@
-"""The ways to search descriptors that the database benchmark compares, behind one interface."""
+"""The descriptor indexes that the database benchmark compares, behind one interface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,29 +8,29 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.coarse_index import KMEANS_ROUNDS, TRAINING_ROWS_PER_CELL, cells_for
-from lpr_ros.core.descriptor_index import DescriptorIndex
+from lpr_ros.core.database.descriptor_index import DescriptorIndex
+from lpr_ros.core.database.faiss_index import KMEANS_ROUNDS, TRAINING_ROWS_PER_CELL, cells_for
 
 PROBES = 64
-REFINED = 32
+RERANK_K = 32
 
 
 class SearchMethod(Protocol):
-    """Rows added once and searched many times."""
+    """An index that is filled once and searched many times."""
 
     def add(self, rows: NDArray[np.float32]) -> None:
         """Add (N, D) descriptors."""
 
     def nearest(self, descriptor: NDArray[np.float32], eligible: NDArray[np.bool_]) -> int:
-        """Return the number of the nearest eligible descriptor, -1 if none is found."""
+        """Return the row of the nearest eligible descriptor, -1 if none is found."""
 
     @property
     def nbytes(self) -> int:
-        """Memory, descriptors included."""
+        """Memory including the descriptors."""
 
 
 class Ours:
-    """The database's own search, with its index complete."""
+    """The index of PlaceDatabase, after its background build."""
 
     def __init__(self, dim: int, **options: Any):
         self._index = DescriptorIndex(dim, **options)
@@ -42,18 +42,18 @@ class Ours:
         self._index.wait()
 
     def nearest(self, descriptor: NDArray[np.float32], eligible: NDArray[np.bool_]) -> int:
-        """Return the number of the nearest eligible descriptor, -1 if none is found."""
+        """Return the row of the nearest eligible descriptor, -1 if none is found."""
         ids = self._index.search(descriptor, 1, eligible)[0]
         return int(ids[0]) if len(ids) else -1
 
     @property
     def nbytes(self) -> int:
-        """Memory, descriptors included."""
+        """Memory including the descriptors."""
         return self._index.nbytes
 
 
 class Faiss:
-    """A FAISS index as its factory makes it; quantised codes are refined with the true rows."""
+    """A FAISS index by factory string; quantized codes are re-ranked with the float rows."""
 
     def __init__(self, dim: int, name: str, bytes_per_row: float, is_exact: bool):
         self._dim, self._name, self._is_exact = dim, name, is_exact
@@ -69,14 +69,14 @@ class Faiss:
             ivf.cp.niter = KMEANS_ROUNDS
             ivf.cp.min_points_per_centroid = 1
             ivf.cp.max_points_per_centroid = TRAINING_ROWS_PER_CELL
-        sample = np.random.default_rng(0).permutation(len(rows))[:cells * TRAINING_ROWS_PER_CELL]
+        sample = np.random.default_rng(0).permutation(len(rows))[: cells * TRAINING_ROWS_PER_CELL]
         self._index.train(rows[np.sort(sample)])
         self._index.add(rows)
 
     def nearest(self, descriptor: NDArray[np.float32], eligible: NDArray[np.bool_]) -> int:
-        """Return the number of the nearest eligible descriptor, -1 if none is found."""
+        """Return the row of the nearest eligible descriptor, -1 if none is found."""
         selector = faiss.IDSelectorBitmap(np.packbits(eligible, bitorder='little'))
-        count = 1 if self._is_exact else REFINED
+        count = 1 if self._is_exact else RERANK_K
         parameters = self._parameters(selector)
         ids = self._index.search(descriptor[None], count, params=parameters)[1][0]
         ids = ids[ids >= 0]
@@ -93,24 +93,24 @@ class Faiss:
 
     @property
     def nbytes(self) -> int:
-        """Memory, descriptors included."""
+        """Memory including the descriptors."""
         return int(len(self._rows) * self._bytes_per_row)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to search, and up to how many floats trying it takes minutes, not hours."""
+    """An index, and the largest input (in floats) that it handles within minutes."""
 
     name: str
     make: Callable[[int], SearchMethod]
-    most_floats: float
+    max_floats: float
 
 
-LINKS = 2 * 32  # of an HNSW graph with M = 32, on its lowest level, 4 bytes each
+LINKS = 2 * 32  # per node on the lowest level of an HNSW graph with M = 32, 4 bytes each
 METHODS = (
-    Method('exact', lambda d: Ours(d, exact_bytes=2**60), np.inf),
-    Method('ours, 8 bit', lambda d: Ours(d, exact_bytes=0), np.inf),
-    Method('ours, 16 bit', lambda d: Ours(d, exact_bytes=0, codes='16bit'), np.inf),
+    Method('exact', lambda d: Ours(d, brute_force_bytes=2**60), np.inf),
+    Method('ours, 8 bit', lambda d: Ours(d, brute_force_bytes=0), np.inf),
+    Method('ours, 16 bit', lambda d: Ours(d, brute_force_bytes=0, codes='16bit'), np.inf),
     Method('flat, 8 bit', lambda d: Faiss(d, 'SQ8', d, is_exact=False), 3e8),
     Method('IVF, float', lambda d: Faiss(d, 'IVF{cells},Flat', 4 * d + 8, is_exact=True), 1.1e8),
     Method('IVF, 8 bit', lambda d: Faiss(d, 'IVF{cells},SQ8', d + 8, is_exact=False), 1.1e8),

@@ -1,5 +1,6 @@
-"""How fast worlds are built and scans are simulated."""
+"""Time to build a world, and simulated scans per second."""
 
+import argparse
 from dataclasses import replace
 import time
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lpr_ros.core.markdown import markdown_table
+from lpr_training.benchmarks.options import add_option
 from lpr_training.simulator import (
     WORLDS,
     SimulationConfig,
@@ -16,13 +18,18 @@ from lpr_training.simulator import (
     simulate_drive,
 )
 
-BEAMS, COLUMNS = 64, 1024  # the size of scan that the target of 20 scans per second is set for
+BEAMS, COLUMNS = 64, 1024
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_option(parser, '--scans', 100, 'Scans per world')
 
 
 def run(
     *, worlds: tuple[str, ...] = WORLDS, scans: int = 100, seed: int = 3, workers: int = 2
 ) -> dict[str, Any]:
-    """Simulate `scans` scans of 64 x 1024 rays in each kind of world; return rates and times."""
+    """Simulate scans of 64 x 1024 rays in every kind of world."""
     bar = tqdm(worlds, unit='world')
     measured = {}
     for kind in bar:
@@ -32,7 +39,7 @@ def run(
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the result as a markdown table."""
+    """Return the results as a markdown table."""
     digits = {'scans_per_s': 1, 'points_per_scan': 0, 'triangles': 0, 'world_s': 1, 'tree_s': 1}
     rows = [
         (kind, *(f'{row[key]:.{n}f}' for key, n in digits.items()))

@@ -1,4 +1,4 @@
-"""CSV tables with a header line: columns by name, numbers checked, lines named in messages."""
+"""CSV tables with a header; errors name the line and column."""
 
 from collections.abc import Iterable, Sequence
 import csv
@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import reading, whole_file
-from lpr_ros.core.geometry import pose_from_quaternion, quaternion_from_pose
-from lpr_ros.core.poses import exact_ns
+from lpr_ros.core.files import atomic_file, wrap_read_errors
+from lpr_ros.core.geometry.se3 import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.io.pose_files import exact_ns
 
 POSE_COLUMNS = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
 
 
 class Table:
-    """The rows of a CSV file; columns are taken by name and checked as they are asked for."""
+    """A CSV file; columns are accessed by name and validated on access."""
 
     def __init__(self, path: Path, columns: Sequence[str]):
         self.path = path
         with (
-            reading(path, f'a csv with columns {list(columns)}'),
+            wrap_read_errors(path, f'a csv with columns {list(columns)}'),
             path.open(newline='', encoding='utf-8-sig') as stream,
         ):
             rows = [
@@ -35,7 +35,7 @@ class Table:
         if missing:
             raise DatasetError(
                 f'{path}, line 1: expected columns {list(columns)}, got {header}: '
-                f'no {missing[0]!r}'
+                f'{missing[0]!r} is missing'
             )
         self._header = header
         self._rows = rows[1:]
@@ -49,17 +49,17 @@ class Table:
         return len(self._rows)
 
     def has(self, column: str) -> bool:
-        """Tell whether the file has this column."""
+        """Return whether the file has a column."""
         return column in self._header
 
     def line(self, row: int) -> int:
-        """Return the line of the file a row stands on."""
+        """Return the line number of a row."""
         return self._rows[row][0]
 
     def text(self, column: str) -> list[str]:
-        """Return a column as it stands in the file."""
-        place = self._header.index(column)
-        return [row[place].strip() for _, row in self._rows]
+        """Return the cells of a column as text."""
+        position = self._header.index(column)
+        return [row[position].strip() for _, row in self._rows]
 
     def numbers(self, columns: Sequence[str]) -> NDArray[np.float64]:
         """Return (N, len(columns)) finite numbers."""
@@ -70,7 +70,7 @@ class Table:
         return table
 
     def stamps_ns(self, column: str, unit_ns: int) -> NDArray[np.int64]:
-        """Return a column of decimal times of the given unit as integer nanoseconds."""
+        """Return a column of decimal times in the given unit as integer nanoseconds."""
         stamps = np.empty(len(self), dtype=np.int64)
         for i, cell in enumerate(self.text(column)):
             try:
@@ -106,13 +106,13 @@ def read_poses(table: Table) -> NDArray[np.float64]:
 
 
 def pose_cells(T: NDArray[np.float64]) -> list[str]:
-    """Return one pose as the cells of `POSE_COLUMNS`, to the last digit."""
+    """Return a pose as cells of `POSE_COLUMNS`, in full precision."""
     return [repr(float(v)) for v in (*T[:3, 3], *quaternion_from_pose(T))]
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a CSV file that `Table` reads back."""
-    with whole_file(path) as partial, partial.open('w', encoding='utf-8') as stream:
+    """Write a CSV file for `Table`."""
+    with atomic_file(path) as partial, partial.open('w', encoding='utf-8') as stream:
         stream.write(','.join(columns) + '\n')
         for row in rows:
             stream.write(','.join(row) + '\n')

@@ -1,4 +1,4 @@
-"""PCD files: ascii, binary and binary_compressed; the fields x, y and z."""
+"""Read and write PCD files (ascii, binary, binary_compressed): the fields x, y and z."""
 
 from pathlib import Path
 from typing import Any
@@ -7,15 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.raw_clouds import finite_xyz
+from lpr_ros.core.files import open_regular
+from lpr_ros.core.geometry.points import finite_xyz
 
-KINDS = {'F': 'f', 'I': 'i', 'U': 'u'}
+NUMPY_KINDS = {'F': 'f', 'I': 'i', 'U': 'u'}
 
 
 def read_pcd(path: Path) -> NDArray[np.float32]:
-    """Read the finite points of a PCD file, (N, 3)."""
+    """Return the finite points (N, 3) of a PCD file."""
     try:
-        data = path.read_bytes()
+        with open_regular(path) as stream:
+            data = stream.read()
     except OSError as error:
         raise DatasetError(f'{path}: cannot be read: {error.strerror}') from error
     header, body = _split(path, data)
@@ -26,13 +28,13 @@ def read_pcd(path: Path) -> NDArray[np.float32]:
             f'{path}: expected a PCD header with FIELDS, SIZE, TYPE and POINTS, got '
             f'{header}: {error}'
         ) from error
-    single = [name for name in dtype.names or () if dtype[name].shape == ()]
-    if not {'x', 'y', 'z'} <= set(single):
-        raise DatasetError(f'{path}: expected fields x, y and z, a number each, got {dtype}')
+    scalars = [name for name in dtype.names or () if dtype[name].shape == ()]
+    if not {'x', 'y', 'z'} <= set(scalars):
+        raise DatasetError(f'{path}: expected scalar fields x, y and z, got {dtype}')
     readers = {'ascii': _ascii, 'binary': _binary, 'binary_compressed': _compressed}
     storage = ' '.join(header['DATA'])
     if storage not in readers:
-        raise DatasetError(f'{path}: expected DATA {list(readers)}, got {storage!r}')
+        raise DatasetError(f'{path}: expected DATA to be one of {list(readers)}, got {storage!r}')
     cloud = readers[storage](path, body, dtype, count)
     return finite_xyz(path, np.column_stack([cloud['x'], cloud['y'], cloud['z']]))
 
@@ -48,7 +50,7 @@ def write_pcd(path: Path, points: NDArray[np.float32]) -> None:
 
 
 def _split(path: Path, data: bytes) -> tuple[dict[str, list[str]], bytes]:
-    """Divide a file into its header, key by key, and what follows the DATA line."""
+    """Return the header entries and the bytes after the DATA line."""
     header: dict[str, list[str]] = {}
     start = 0
     while 'DATA' not in header:
@@ -67,14 +69,14 @@ def _point_type(header: dict[str, list[str]]) -> tuple[np.dtype[Any], int]:
     counts = [int(c) for c in header.get('COUNT', ['1'] * len(names))]
     formats = []
     for kind, size, count in zip(header['TYPE'], header['SIZE'], counts, strict=True):
-        scalar = f'<{KINDS[kind]}{int(size)}'
+        scalar = f'<{NUMPY_KINDS[kind]}{int(size)}'
         formats.append((scalar, (count,)) if count != 1 else scalar)
-    # PCL pads with fields all called "_": names must differ in NumPy.
+    # PCL names every padding field "_", but NumPy needs unique names.
     unique = [name if name != '_' else f'_{i}' for i, name in enumerate(names)]
     dtype = np.dtype(list(zip(unique, formats, strict=True)))
     count = int(header['POINTS'][0])
     if count < 1:
-        raise ValueError(f'{count} points')
+        raise ValueError(f'expected at least one point, got {count}')
     return dtype, count
 
 
@@ -106,20 +108,20 @@ def _binary(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArra
 
 
 def _compressed(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Unpack LZF; a compressed file holds one whole field after the other."""
+    """Decompress LZF data, which stores one field after the other."""
+    from lpr_training.datasets.formats.lzf import lzf_decompress  # numba takes a while to import
+
     packed = int.from_bytes(body[:4], 'little')
     expected = count * dtype.itemsize
     if int.from_bytes(body[4:8], 'little') != expected or len(body) < 8 + packed:
         raise DatasetError(
-            f'{path}: expected {expected} bytes compressed, got sizes {body[:8]!r} and '
+            f'{path}: expected compressed data of {expected} bytes, got sizes {body[:8]!r} and '
             f'{len(body)} bytes'
         )
     try:
-        raw = lzf_decompress(body[8 : 8 + packed])
-    except IndexError as error:
-        raise DatasetError(f'{path}: damaged compressed data') from error
-    if len(raw) != expected:
-        raise DatasetError(f'{path}: expected {expected} bytes unpacked, got {len(raw)}')
+        raw = lzf_decompress(body[8 : 8 + packed], expected)
+    except DatasetError as error:
+        raise DatasetError(f'{path}: {error}') from error
     cloud = np.zeros(count, dtype=dtype)
     start = 0
     for name in dtype.names or ():
@@ -129,27 +131,3 @@ def _compressed(path: Path, body: bytes, dtype: np.dtype[Any], count: int) -> ND
         )
         start = end
     return cloud
-
-
-def lzf_decompress(data: bytes) -> bytes:
-    """Undo LZF: runs of literal bytes, and copies of up to 264 bytes from up to 8192 back."""
-    out = bytearray()
-    i = 0
-    while i < len(data):
-        control = data[i]
-        i += 1
-        if control < 32:
-            out += data[i : i + control + 1]
-            i += control + 1
-            continue
-        length = control >> 5
-        if length == 7:
-            length += data[i]
-            i += 1
-        start = len(out) - ((control & 31) << 8) - data[i] - 1
-        i += 1
-        if start < 0:
-            raise IndexError('a copy from before the beginning')
-        for k in range(start, start + length + 2):  # byte by byte: source and copy may overlap
-            out.append(out[k])
-    return bytes(out)

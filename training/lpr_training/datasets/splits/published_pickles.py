@@ -1,7 +1,7 @@
-"""The published pickles of training tuples and evaluation sets, read without running code.
+"""Read the published pickles of training tuples and evaluation sets without running code.
 
-Only builtin containers and arrays are admitted; any other class is refused by name. Not even NumPy
-is let near them: the state of a pickled dtype can make it take bytes for pointers.
+Only builtin containers and arrays are accepted. NumPy classes are replaced by stand-ins too,
+because a crafted dtype state can make NumPy interpret bytes as pointers.
 """
 
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_ros.core.files import reading
-from lpr_training.datasets.evaluation_sets import EvaluationSets
-from lpr_training.datasets.tuples import Ragged, TrainingTuples
+from lpr_ros.core.files import wrap_read_errors
+from lpr_training.datasets.splits.evaluation_sets import EvaluationSets
+from lpr_training.datasets.splits.tuples import Ragged, TrainingTuples
 
 MIB = 2**20
-MEMORY_PER_BYTE = 100  # of a pickle: a list of small integers takes a tenth of that
-MEMORY_OF_ANY = 32 * MIB  # blocks that the interpreter takes at once, however small the pickle
+MEMORY_PER_BYTE = 100  # of the pickle; a list of small integers needs a tenth
+BASE_MEMORY = 32 * MIB  # allocated by the interpreter for a pickle of any size
 
-PLAIN_DTYPES = 'biufUS'  # kinds of numbers and text; an object dtype would hold pointers
+PLAIN_DTYPES = 'biufUS'  # numbers and text; an object dtype would contain pointers
 
 
 class _Dtype:
-    """Stands in for numpy.dtype, whose own state may claim anything about memory."""
+    """Replaces numpy.dtype, whose pickled state is not validated."""
 
     def __init__(self, name: str, *_: object):
         self.name = name
@@ -46,7 +46,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands in for numpy.ndarray: its bytes become an array of a dtype that is checked."""
+    """Replaces numpy.ndarray; the array is built from bytes with a checked dtype."""
 
     def __init__(self, *_: object):
         self._values: NDArray[Any] = np.empty(0)
@@ -78,16 +78,16 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 def _latin1_bytes(text: str, encoding: str) -> bytes:
     if encoding != 'latin1':
-        raise pickle.UnpicklingError(f'expected bytes written as latin1, got {encoding!r}')
+        raise pickle.UnpicklingError(f'expected bytes encoded as latin1, got {encoding!r}')
     return text.encode('latin1')
 
 
-# Old and new NumPy name the same functions differently; a scalar is an array of no dimension.
+# NumPy 1 and 2 use different module names.
 _ARRAY_MODULES = ('numpy.core', 'numpy._core')
 STAND_INS: dict[tuple[str, str], Any] = {
     ('numpy', 'ndarray'): _Array,
     ('numpy', 'dtype'): _Dtype,
-    ('_codecs', 'encode'): _latin1_bytes,  # how Python 2 bytes were written
+    ('_codecs', 'encode'): _latin1_bytes,  # bytes of Python 2
     **{(f'{m}.multiarray', '_reconstruct'): _Array for m in _ARRAY_MODULES},
     **{(f'{m}.multiarray', 'scalar'): _scalar for m in _ARRAY_MODULES},
     **{(f'{m}.numeric', '_frombuffer'): _from_bytes for m in _ARRAY_MODULES},
@@ -96,10 +96,10 @@ STAND_INS: dict[tuple[str, str], Any] = {
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """Finds no global at all: plain containers, and stand-ins for those of NumPy arrays."""
+    """Resolves only the names in STAND_INS."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a stand-in; raise UnpicklingError for any other name."""
+        """Return the stand-in of a name; UnpicklingError for any other."""
         if (module, name) not in STAND_INS:
             raise pickle.UnpicklingError(
                 f'expected only builtin containers and numpy arrays, got {module}.{name}'
@@ -108,16 +108,16 @@ class RestrictedUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """Read a pickle of plain data; arrays come as what `np.asarray` takes."""
-    with reading(path, 'a pickle of plain data'):
+    """Read a pickle of plain data; arrays are returned as array-likes."""
+    with wrap_read_errors(path, 'a pickle of plain data'):
         data = Path(path).read_bytes()
-        with _memory_limit(MEMORY_OF_ANY + MEMORY_PER_BYTE * len(data)):
+        with _memory_limit(BASE_MEMORY + MEMORY_PER_BYTE * len(data)):
             return RestrictedUnpickler(io.BytesIO(data), encoding='latin1').load()
 
 
 @contextmanager
 def _memory_limit(more_bytes: int) -> Iterator[None]:
-    """Let this process grow by so much: one damaged byte can ask a pickle for 64 GB of memo."""
+    """Limit memory growth: one damaged byte can request a pickle memo of 64 GB."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path('/proc/self/statm').read_text(encoding='ascii').split()[0])
     soft = pages * resource.getpagesize() + more_bytes
@@ -135,10 +135,10 @@ def import_training(path: Path) -> TrainingTuples:
     queries = read_pickle(path)
     try:
         count = len(queries)
-        everything = np.arange(count)
+        all_places = np.arange(count)
         positives = Ragged.from_rows(queries[i]['positives'] for i in range(count))
         non_negatives = Ragged.from_rows(
-            np.setdiff1d(everything, np.asarray(queries[i]['negatives'], dtype=np.int64))
+            np.setdiff1d(all_places, np.asarray(queries[i]['negatives'], dtype=np.int64))
             for i in range(count)
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -151,7 +151,7 @@ def import_training(path: Path) -> TrainingTuples:
 def import_evaluation(database_path: Path, query_path: Path) -> EvaluationSets:
     """Import the evaluation sets: per run {i: {'query', 'northing', 'easting', run: [...]}}.
 
-    Places are numbered through the databases, run by run; a query is found there by its file.
+    Places are numbered in database order; a query is identified by its file.
     """
     databases, queries = read_pickle(database_path), read_pickle(query_path)
     try:
@@ -160,14 +160,14 @@ def import_evaluation(database_path: Path, query_path: Path) -> EvaluationSets:
         for run, places_of_run in enumerate(databases):
             for i in range(len(places_of_run)):
                 database.append((run, places.setdefault(places_of_run[i]['query'], len(places))))
-        asked: list[tuple[int, int]] = []
+        query_rows: list[tuple[int, int]] = []
         rows: list[tuple[int, int, int]] = []
         for run, queries_of_run in enumerate(queries):
             for i in range(len(queries_of_run)):
                 entry = queries_of_run[i]
                 for other in range(len(databases)):
-                    rows += [(len(asked), other, k) for k in sorted(entry.get(other, ()))]
-                asked.append((run, places[entry['query']]))
+                    rows += [(len(query_rows), other, k) for k in sorted(entry.get(other, ()))]
+                query_rows.append((run, places[entry['query']]))
         names = tuple(Path(d[0]['query']).parent.parent.name for d in databases)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise DatasetError(
@@ -176,6 +176,6 @@ def import_evaluation(database_path: Path, query_path: Path) -> EvaluationSets:
     return EvaluationSets(
         names,
         np.array(database, dtype=np.int64).reshape(-1, 2),
-        np.array(asked, dtype=np.int64).reshape(-1, 2),
+        np.array(query_rows, dtype=np.int64).reshape(-1, 2),
         np.array(rows, dtype=np.int32).reshape(-1, 3),
     )

@@ -1,4 +1,4 @@
-"""Training tuples: which places are positives of a place, and which are no negatives of it."""
+"""Training tuples: the positives and non-negatives of every place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 
-from lpr_ros.core.files import whole_file
-from lpr_ros.core.npz_file import Expected, NpzFile, check_numbers, check_offsets
+from lpr_ros.core.files import atomic_file
+from lpr_ros.core.io.npz_reader import Expected, NpzFile, check_indices, check_offsets
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Rows of different lengths: row i is indices[offsets[i]:offsets[i + 1]], ascending."""
+    """Rows of varying length: row i is indices[offsets[i]:offsets[i + 1]], ascending."""
 
     offsets: NDArray[np.int64]  # (N + 1,)
     indices: NDArray[np.int32]
@@ -28,7 +28,7 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Iterable[ArrayLike]) -> 'Ragged':
-        """Build from rows given one by one."""
+        """Concatenate rows."""
         arrays = [np.sort(np.asarray(row, dtype=np.int32)) for row in rows]
         offsets = np.cumsum([0, *(len(a) for a in arrays)]).astype(np.int64)
         empty = np.empty(0, dtype=np.int32)
@@ -43,7 +43,7 @@ class Ragged:
 
 @dataclass(frozen=True, eq=False)
 class TrainingTuples:
-    """For each of N places: `positives` without itself, `non_negatives` with itself."""
+    """For each of N places, `positives` without itself and `non_negatives` with itself."""
 
     positives: Ragged
     non_negatives: Ragged
@@ -53,7 +53,7 @@ class TrainingTuples:
 
     def save(self, path: Path) -> None:
         """Write an npz file."""
-        with whole_file(Path(path)) as partial, partial.open('wb') as stream:
+        with atomic_file(Path(path)) as partial, partial.open('wb') as stream:
             np.savez_compressed(
                 stream,
                 positives_offsets=self.positives.offsets,
@@ -64,7 +64,7 @@ class TrainingTuples:
 
     @classmethod
     def load(cls, path: Path) -> 'TrainingTuples':
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         sides, parts = ('positives', 'non_negatives'), ('offsets', 'indices')
         names = [f'{side}_{part}' for side in sides for part in parts]
         file = NpzFile(Path(path), dict.fromkeys(names, Expected('i', (None,))))
@@ -72,24 +72,24 @@ class TrainingTuples:
         for side in sides:
             indices = file[f'{side}_indices']
             check_offsets(file, f'{side}_offsets', count, len(indices))
-            check_numbers(file, f'{side}_indices', indices, count)
+            check_indices(file, f'{side}_indices', indices, count)
         return cls(*(Ragged(*(file[f'{side}_{part}'] for part in parts)) for side in sides))
 
 
 def make_tuples(
     positions_xy: NDArray[np.float64], positive_m: float, non_negative_m: float
 ) -> TrainingTuples:
-    """Make tuples by distance: positives within positive_m, negatives beyond non_negative_m."""
+    """Return tuples with positives within positive_m and negatives beyond non_negative_m."""
     return TrainingTuples(
-        neighbours_within(positions_xy, positive_m, include_self=False),
-        neighbours_within(positions_xy, non_negative_m, include_self=True),
+        neighbors_within(positions_xy, positive_m, include_self=False),
+        neighbors_within(positions_xy, non_negative_m, include_self=True),
     )
 
 
-def neighbours_within(
+def neighbors_within(
     positions_xy: NDArray[np.float64], radius_m: float, *, include_self: bool
 ) -> Ragged:
-    """Return for each of (N, 2) positions the others at most radius_m away."""
+    """Return for each position (N, 2) the others within radius_m."""
     n = len(positions_xy)
     pairs = cKDTree(positions_xy).query_pairs(radius_m, output_type='ndarray')
     own = np.arange(n if include_self else 0)

@@ -1,4 +1,4 @@
-"""The Wild-Places protocol: test polygons, buffers, splits, inter- and intra-run sets."""
+"""Wild-Places splits: test polygons, buffers, and the inter- and intra-sequence sets."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lpr_training.datasets.base import PlaceDataset, Subset
-from lpr_training.datasets.tuples import TrainingTuples, make_tuples
+from lpr_training.datasets.splits.tuples import TrainingTuples, make_tuples
 from lpr_training.datasets.wild_places import SITES, WildPlacesDataset
 
-# Test polygons, corners (x, y) in the aligned frame of a site.
+# Corners (x, y) of the test polygons in the aligned frame of a site.
 POLYGONS = {
     'Venman': (
         ((-468, -82), (-468, 44), (-314, 44), (-305, 12), (-192, 44), (-192, -82)),
@@ -22,7 +22,7 @@ POLYGONS = {
         ((-513, 300), (-513, 37), (-321, 37), (-321, 300)),
     ),
 }
-# Between training and test places: dropped from training.
+# Centers of the buffers between training and test places, which are not trained on.
 BUFFERS = {
     'Venman': ((-63, 40), (114, -143), (-77, -205), (-310, -171), (-433, -82), (-189, 12)),
     'Karawatha': ((-216, 606), (-98, 428), (-316, 260), (-321, 63), (-149, -22), (300, -134)),
@@ -30,29 +30,32 @@ BUFFERS = {
 BUFFER_RADIUS_M = 30.0
 TRAINING_SEQUENCES = ('V-01', 'V-02', 'K-01', 'K-02')
 INTRA_SEQUENCES = ('V-03', 'V-04', 'K-03', 'K-04')
-SITE_OFFSET_M = {'Venman': 0.0, 'Karawatha': 2000.0}  # along x: the sites' frames overlap
+SITE_OFFSET_M = {
+    'Venman': 0.0,
+    'Karawatha': 2000.0,
+}  # along x, because the frames of the sites overlap
 POSITIVE_M, NON_NEGATIVE_M = 3.0, 20.0
 TRAIN, BUFFER, TEST = 0, 1, 2
 
 
 def in_polygon(positions_xy: NDArray[np.float64], corners: ArrayLike) -> NDArray[np.bool_]:
-    """Tell which of (N, 2) positions lie inside, by the parity of crossed edges."""
+    """Return which positions (N, 2) are inside, by the even-odd rule."""
     polygon = np.asarray(corners, dtype=np.float64)
     x, y = positions_xy[:, 0], positions_xy[:, 1]
     inside = np.zeros(len(positions_xy), dtype=bool)
     for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
         if y0 == y1:
-            continue  # a horizontal edge is never crossed by a horizontal ray
+            continue  # parallel to the ray
         crosses = (y0 > y) != (y1 > y)
         inside ^= crosses & (x < x0 + (y - y0) * (x1 - x0) / (y1 - y0))
     return inside
 
 
 def split_of(site: str, positions_xy: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return TRAIN, BUFFER or TEST for each position: a polygon outweighs a buffer."""
+    """Return TRAIN, BUFFER or TEST for each position; polygons take precedence."""
     split = np.full(len(positions_xy), TRAIN)
-    for centre in BUFFERS[site]:
-        near = np.linalg.norm(positions_xy - centre, axis=1) < BUFFER_RADIUS_M
+    for center in BUFFERS[site]:
+        near = np.linalg.norm(positions_xy - center, axis=1) < BUFFER_RADIUS_M
         split[near] = BUFFER
     for corners in POLYGONS[site]:
         split[in_polygon(positions_xy, corners)] = TEST
@@ -74,7 +77,7 @@ def sites_of(dataset: PlaceDataset) -> NDArray[np.str_]:
 
 
 def training_dataset(root: Path, *, split: int = TRAIN) -> PlaceDataset:
-    """Open the training places of sequences 01 and 02 (split=TEST: those for validation)."""
+    """Open the training places of sequences 01 and 02; split=TEST gives those for validation."""
     dataset = WildPlacesDataset(root, sequences=TRAINING_SEQUENCES)
     return Subset(dataset, np.flatnonzero(split_of_places(dataset) == split))
 
@@ -84,7 +87,7 @@ def training_tuples(
     positive_m: float = POSITIVE_M,
     non_negative_m: float = NON_NEGATIVE_M,
 ) -> TrainingTuples:
-    """Make the tuples of a `training_dataset`, the two sites moved apart."""
+    """Return the tuples of a `training_dataset`, with the two sites separated."""
     xy = dataset.positions[:, :2].copy()
     xy[:, 0] += [SITE_OFFSET_M[site] for site in sites_of(dataset)]
     return make_tuples(xy, positive_m, non_negative_m)
@@ -97,6 +100,6 @@ def inter_dataset(root: Path, site: str) -> PlaceDataset:
 
 
 def intra_dataset(root: Path, sequence: str) -> PlaceDataset:
-    """Open one sequence, in order of time, for revisits within itself."""
+    """Open one sequence in time order."""
     dataset = WildPlacesDataset(root, sequences=[sequence])
     return Subset(dataset, np.argsort(dataset.stamps_ns, kind='stable'))

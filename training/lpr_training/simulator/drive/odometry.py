@@ -1,4 +1,4 @@
-"""Odometry as a robot would have it: good from scan to scan, drifting over a drive."""
+"""Simulated odometry: accurate from scan to scan, drifting over a drive."""
 
 from dataclasses import dataclass
 
@@ -11,20 +11,28 @@ from lpr_ros.core.config import Config, option
 
 @dataclass(frozen=True)
 class OdometryConfig(Config):
-    """How odometry goes wrong; all sigmas are one standard deviation."""
+    """Odometry error model; all sigmas are one standard deviation."""
 
-    scale_sigma: float = option(0.006, 'wrong scale of a whole drive', low=0.0, high=0.5)
-    heading_bias_deg: float = option(0.15, 'turn per 100 m, one sign per drive', low=0.0)
-    heading_walk_deg: float = option(0.25, 'random turn after 100 m', unit='deg', low=0.0)
-    tilt_walk_deg: float = option(0.05, 'random roll and pitch after 100 m', unit='deg', low=0.0)
-    position_walk_m: float = option(0.15, 'random shift after 100 m', unit='m', low=0.0)
-    jitter_m: float = option(0.005, 'noise of every pose', unit='m', low=0.0)
+    scale_sigma: float = option(0.006, 'Scale error of a whole drive', low=0.0, high=0.5)
+    heading_bias_deg: float = option(
+        0.15, 'Heading drift per 100 m, of one sign per drive', low=0.0
+    )
+    heading_walk_deg: float = option(
+        0.25, 'Random walk of the heading after 100 m', unit='deg', low=0.0
+    )
+    tilt_walk_deg: float = option(
+        0.05, 'Random walk of roll and pitch after 100 m', unit='deg', low=0.0
+    )
+    position_walk_m: float = option(
+        0.15, 'Random walk of the position after 100 m', unit='m', low=0.0
+    )
+    jitter_m: float = option(0.005, 'Position noise of every pose', unit='m', low=0.0)
 
 
 def drifting(
     T_world_sensor: NDArray[np.float64], config: OdometryConfig, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """T_odom_sensor (N, 4, 4) of a true path (N, 4, 4); the first pose is the identity."""
+    """Return T_odom_sensor (N, 4, 4) for true poses (N, 4, 4), starting at the identity."""
     T_a_b = np.linalg.inv(T_world_sensor[:-1]) @ T_world_sensor[1:]
     step = np.linalg.norm(T_a_b[:, :3, 3], axis=1)
     count = len(T_a_b)

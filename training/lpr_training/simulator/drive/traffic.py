@@ -1,23 +1,23 @@
-"""Other vehicles, under way on the same roads."""
+"""Other vehicles moving on the same roads."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.curves import Line, arc_length, resample, yaw_of
-from lpr_training.simulator.drives import lane_path
-from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.drive.drive import lane_path
+from lpr_training.simulator.drive.routes import find_route
+from lpr_training.simulator.geometry import mesh as m
+from lpr_training.simulator.geometry.mesh import Mesh
+from lpr_training.simulator.geometry.polylines import Line, arc_length, resample, yaw_of
 from lpr_training.simulator.objects import vehicles
-from lpr_training.simulator.routes import find_route
-from lpr_training.simulator.worlds import World
+from lpr_training.simulator.world.world import World
 
 MAX_VEHICLES = 80
 ROUTE_M = 900.0
-CLEAR_M = 7.0  # a vehicle this near the sensor would be a collision: it is left out
+CLEARANCE_M = 7.0  # vehicles nearer to the sensor are left out: they would collide
 
 
 class Traffic:
-    """Vehicles that go round and round on their own routes."""
+    """Vehicles that repeat their routes forever."""
 
     def __init__(self, world: World, per_km: float, rng: np.random.Generator) -> None:
         self._ground = world.ground
@@ -35,15 +35,15 @@ class Traffic:
 
     @staticmethod
     def _path(world: World, rng: np.random.Generator) -> Line:
-        """Choose a route; where there is but one road, mostly the oncoming lane of it."""
+        """Return a random route; on a single road mostly in the oncoming lane."""
         if world.trajectory is None:
             route = find_route(world.roads, ROUTE_M, rng)
         else:
             route = [1, 0] if rng.random() < 0.7 else [0, 1]
         return resample(lane_path(world, route, rng), 0.5)
 
-    def mesh_at(self, time_s: float, xy: NDArray[np.float64], reach_m: float) -> Mesh:
-        """All vehicles at a moment that are within reach of the sensor at `xy`."""
+    def mesh_at(self, time_s: float, xy: NDArray[np.float64], max_range_m: float) -> Mesh:
+        """Return the vehicles within range of a sensor at `xy` at a moment."""
         parts = []
         for which, route, start, speed in zip(
             self._which, self._route, self._start_m, self._speed_mps, strict=True
@@ -51,7 +51,7 @@ class Traffic:
             path, yaw = self._paths[route]
             length = float(arc_length(path)[-1])
             i = int((start + speed * time_s) % length / length * (len(path) - 1))
-            if CLEAR_M < np.linalg.norm(path[i] - xy) < reach_m:
+            if CLEARANCE_M < np.linalg.norm(path[i] - xy) < max_range_m:
                 z = float(self._ground.height(path[i]))
                 parts.append(m.moved(self._meshes[which], (path[i, 0], path[i, 1], z), yaw[i]))
         return m.merge(parts)

@@ -1,29 +1,29 @@
-"""The ground: a height on a regular grid, linear on the very triangles that rays hit."""
+"""The ground: heights on a regular grid, linear on the triangles that rays hit."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.geometry.mesh import Mesh
 
 
 @dataclass(frozen=True, eq=False)
 class Ground:
     """Heights at origin + cell * (column, row)."""
 
-    heights: NDArray[np.float64]  # (rows, columns), metres
+    heights: NDArray[np.float64]  # (rows, columns), meters
     origin: tuple[float, float]
     cell_m: float
 
     def grid_xy(self) -> NDArray[np.float64]:
-        """Coordinates of the grid points, (rows, columns, 2)."""
+        """Return the coordinates of the grid points, (rows, columns, 2)."""
         rows, columns = self.heights.shape
         x, y = np.meshgrid(np.arange(columns), np.arange(rows))
         return np.stack([x, y], axis=-1) * self.cell_m + np.asarray(self.origin)
 
     def height(self, xy: ArrayLike) -> NDArray[np.float64]:
-        """Height under the points (..., 2); outside the grid, that of its nearest edge."""
+        """Return the heights at points (..., 2), clamped to the grid."""
         rows, columns = self.heights.shape
         at = (np.asarray(xy, np.float64) - self.origin) / self.cell_m
         x = np.clip(at[..., 0], 0.0, columns - 1.0001)
@@ -37,7 +37,7 @@ class Ground:
         return np.where(u >= v, below, above)
 
     def mesh(self, material: NDArray[np.uint8], lift: NDArray[np.float64] | float = 0.0) -> Mesh:
-        """Triangles; `material` per grid cell (rows - 1, columns - 1), `lift` per grid point."""
+        """Return a mesh; `material` is per cell (rows - 1, columns - 1), `lift` per vertex."""
         rows, columns = self.heights.shape
         xyz = np.concatenate([self.grid_xy(), (self.heights + lift)[..., None]], axis=-1)
         index = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
@@ -50,7 +50,7 @@ class Ground:
 def waves(
     xy: NDArray[np.float64], wavelength_m: float, rng: np.random.Generator, count: int = 16
 ) -> NDArray[np.float64]:
-    """Smooth noise of unit variance: a sum of plane waves of random direction and phase."""
+    """Return smooth noise of unit variance: a sum of random plane waves."""
     total = np.zeros(xy.shape[:-1])
     for _ in range(count):
         angle, phase = rng.uniform(0.0, 2.0 * np.pi, 2)

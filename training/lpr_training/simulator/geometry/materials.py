@@ -1,4 +1,4 @@
-"""What surfaces are made of, as far as a laser can tell."""
+"""Optical properties of surfaces."""
 
 from enum import IntEnum
 
@@ -27,7 +27,7 @@ class Material(IntEnum):
     METAL = 15
 
 
-# (share of light sent back at normal incidence, share of shots that give no return at all)
+# (reflectivity at normal incidence, fraction of shots without a return)
 _OPTICS: dict[Material, tuple[float, float]] = {
     Material.ASPHALT: (0.22, 0.0),
     Material.CONCRETE: (0.32, 0.0),

@@ -1,4 +1,4 @@
-"""Triangles with a material each, and the few operations worlds are built with."""
+"""Triangle meshes with materials, and the operations that worlds are built with."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 import trimesh
 
-from lpr_training.simulator.materials import Material
+from lpr_training.simulator.geometry.materials import Material
 
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A triangle soup; every triangle knows what it is made of."""
+    """Triangles with a material each."""
 
-    vertices: NDArray[np.float32]  # (V, 3), metres
+    vertices: NDArray[np.float32]  # (V, 3), meters
     faces: NDArray[np.int32]  # (F, 3), indices into vertices
     material: NDArray[np.uint8]  # (F,), Material
 
     def tobytes(self) -> bytes:
-        """Return the content as bytes: two meshes are equal when these are."""
+        """Return the contents as bytes, for comparison."""
         return self.vertices.tobytes() + self.faces.tobytes() + self.material.tobytes()
 
 
@@ -29,7 +29,7 @@ def empty() -> Mesh:
 
 
 def merge(meshes: Iterable[Mesh]) -> Mesh:
-    """Put meshes together in one, in order."""
+    """Concatenate meshes."""
     parts = [m for m in meshes if len(m.faces)]
     if not parts:
         return empty()
@@ -44,7 +44,7 @@ def merge(meshes: Iterable[Mesh]) -> Mesh:
 def instances(
     mesh: Mesh, position: ArrayLike, yaw: ArrayLike, scale: ArrayLike | None = None
 ) -> Mesh:
-    """Copy a mesh to N places: position (N, 3), yaw (N,) about z, scale (N, 3)."""
+    """Copy a mesh to N poses: position (N, 3), yaw (N,) about z, scale (N, 3)."""
     where = np.atleast_2d(np.asarray(position, np.float64))
     angle = np.broadcast_to(np.asarray(yaw, np.float64), len(where))
     size = np.ones((1, 3)) if scale is None else np.asarray(scale, np.float64)
@@ -63,12 +63,12 @@ def instances(
 
 
 def moved(mesh: Mesh, xyz: Sequence[float], yaw: float = 0.0) -> Mesh:
-    """Copy one mesh to one place."""
+    """Copy a mesh to a pose."""
     return instances(mesh, [xyz], [yaw])
 
 
 def quads(corners: ArrayLike, material: ArrayLike) -> Mesh:
-    """Make two triangles of each of Q quadrilaterals: corners (Q, 4, 3), material () or (Q,)."""
+    """Triangulate Q quadrilaterals: corners (Q, 4, 3), material () or (Q,)."""
     points = np.asarray(corners, np.float32).reshape(-1, 4, 3)
     count = len(points)
     base = 4 * np.arange(count, dtype=np.int32)[:, None, None]
@@ -78,14 +78,14 @@ def quads(corners: ArrayLike, material: ArrayLike) -> Mesh:
 
 
 def triangles(corners: ArrayLike, material: Material) -> Mesh:
-    """Make a mesh of T loose triangles: corners (T, 3, 3)."""
+    """Make a mesh of T separate triangles: corners (T, 3, 3)."""
     points = np.asarray(corners, np.float32).reshape(-1, 3)
     faces = np.arange(len(points), dtype=np.int32).reshape(-1, 3)
     return Mesh(points, faces, np.full(len(faces), material, np.uint8))
 
 
 def from_trimesh(source: trimesh.Trimesh, material: Material) -> Mesh:
-    """Take a trimesh over, all of one material."""
+    """Convert a trimesh to a mesh of one material."""
     return Mesh(
         np.asarray(source.vertices, np.float32),
         np.asarray(source.faces, np.int32),
@@ -96,9 +96,9 @@ def from_trimesh(source: trimesh.Trimesh, material: Material) -> Mesh:
 _BOX = from_trimesh(trimesh.creation.box(), Material.CONCRETE)
 
 
-def box(size: Sequence[float], centre: Sequence[float], material: Material) -> Mesh:
+def box(size: Sequence[float], center: Sequence[float], material: Material) -> Mesh:
     """Make an axis-aligned box."""
-    vertices = (_BOX.vertices * np.asarray(size) + np.asarray(centre)).astype(np.float32)
+    vertices = (_BOX.vertices * np.asarray(size) + np.asarray(center)).astype(np.float32)
     return Mesh(vertices, _BOX.faces, np.full(len(_BOX.faces), material, np.uint8))
 
 
@@ -114,7 +114,7 @@ def tube(
     material: Material,
     sides: int = 6,
 ) -> Mesh:
-    """Make an open tapered tube between two points: trunks, branches, poles."""
+    """Make an open tapered tube between two points, for trunks, branches and poles."""
     a, b = np.asarray(start, np.float64), np.asarray(end, np.float64)
     along = (b - a) / np.linalg.norm(b - a)
     helper = np.array([1.0, 0.0, 0.0]) if abs(along[0]) < 0.9 else np.array([0.0, 1.0, 0.0])

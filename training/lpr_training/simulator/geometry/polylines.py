@@ -1,4 +1,4 @@
-"""Small operations on planar polylines."""
+"""Operations on planar polylines."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,12 +8,12 @@ Line = NDArray[np.float64]  # (M, 2)
 
 
 def arc_length(line: Line) -> NDArray[np.float64]:
-    """Distance along the line at each vertex, starting at 0."""
+    """Return the distance along the line at each vertex, starting at 0."""
     return np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(line, axis=0), axis=1))])
 
 
 def resample(line: ArrayLike, spacing_m: float) -> Line:
-    """Points at equal steps along the line, both ends kept."""
+    """Return equally spaced points along the line, including both ends."""
     points = np.asarray(line, np.float64)
     s = arc_length(points)
     keep = np.concatenate([[True], np.diff(s) > 1e-9])
@@ -30,13 +30,13 @@ def tangents(line: Line) -> NDArray[np.float64]:
 
 
 def left_normals(line: Line) -> NDArray[np.float64]:
-    """Return unit normals that look to the left of the direction of travel."""
+    """Return unit normals to the left of the direction of travel."""
     t = tangents(line)
     return np.stack([-t[:, 1], t[:, 0]], axis=1)
 
 
 def smooth(line: Line, spacing_m: float, width_m: float) -> Line:
-    """Round the corners of an evenly spaced line over `width_m`; the ends stay."""
+    """Round the corners of an evenly spaced line over `width_m`, keeping its ends."""
     sigma = width_m / spacing_m
     soft = gaussian_filter1d(line, sigma, axis=0, mode='nearest')
     s = np.arange(len(line)) * spacing_m
@@ -46,6 +46,6 @@ def smooth(line: Line, spacing_m: float, width_m: float) -> Line:
 
 
 def yaw_of(line: Line) -> NDArray[np.float64]:
-    """Heading at each vertex, radians, continuous."""
+    """Return the unwrapped heading at each vertex, radians."""
     t = tangents(line)
     return np.unwrap(np.arctan2(t[:, 1], t[:, 0]))

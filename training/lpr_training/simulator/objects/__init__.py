@@ -1,1 +1,1 @@
-"""Things that stand in a world, each made in its own frame: x forward or along, z up."""
+"""Objects of a world, each built in its own frame: x forward or along, z up."""

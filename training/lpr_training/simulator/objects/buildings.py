@@ -4,18 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.geometry import mesh as m
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.geometry.mesh import Mesh
 from lpr_training.simulator.objects.facade import Facade, build_facade
 
-FOUNDATION_M = 1.5  # walls reach below the ground, so that no slope leaves a gap
+FOUNDATION_M = 1.5  # below the ground, to close gaps on slopes
 WALLS = (Material.BRICK, Material.PLASTER, Material.CONCRETE, Material.WOOD)
 
 
 @dataclass(frozen=True)
 class Building:
-    """The shape of one building; its front looks towards -y, its middle is the origin."""
+    """The shape of a building, centered at the origin with its front toward -y."""
 
     width_m: float
     depth_m: float
@@ -33,12 +33,12 @@ class Building:
 
     @property
     def height_m(self) -> float:
-        """Height of the eaves."""
+        """Return the height of the eaves."""
         return self.floors * self.floor_height_m
 
 
 def build(building: Building) -> Mesh:
-    """Build the mesh of one building."""
+    """Build the mesh of a building."""
     rng = np.random.default_rng(building.detail)
     parts = [_walls(building, rng), _foundation(building)]
     parts.append(_gable(building) if building.roof == 'gable' else _flat_roof(building, rng))
@@ -54,7 +54,7 @@ def build(building: Building) -> Mesh:
 
 
 def _walls(b: Building, rng: np.random.Generator) -> Mesh:
-    """Four walls; front and back with doors and many windows, the sides with few."""
+    """Make four walls: front and back with doors and many windows, sides with few."""
     window = rng.uniform([0.35, 0.45], [0.62, 0.62])
     walls = []
     placed = (
@@ -80,7 +80,7 @@ def _foundation(b: Building) -> Mesh:
 
 
 def _gable(b: Building) -> Mesh:
-    """Make a saddle roof with eaves, the ridge along x."""
+    """Make a gable roof with eaves, the ridge along x."""
     x, y = b.width_m / 2 + 0.3, b.depth_m / 2 + 0.4
     low, high = b.height_m - 0.1, b.height_m + b.roof_height_m
     points = [(sx * x, sy * y, low) for sx in (-1, 1) for sy in (-1, 1)]
@@ -100,14 +100,14 @@ def _flat_roof(b: Building, rng: np.random.Generator) -> Mesh:
 
 
 def _ledges(b: Building) -> list[Mesh]:
-    """Make a band round the building above the ground floor and below the roof."""
+    """Make ledges around the building above the ground floor and below the roof."""
     heights = (b.floor_height_m, b.height_m - 0.3)
     size = (b.width_m + 0.5, b.depth_m + 0.5, 0.25)
     return [m.box(size, (0.0, 0.0, z), b.wall) for z in heights]
 
 
 def _pilasters(b: Building) -> list[Mesh]:
-    """Flat pillars between the bays of the front, and a step before it."""
+    """Make pilasters between the bays of the front, and a step in front of it."""
     bays = max(1, round(b.width_m / b.bay_m))
     x = np.linspace(-b.width_m / 2 + 0.2, b.width_m / 2 - 0.2, bays // 2 + 1)
     size, y, z = (0.4, 0.35, b.height_m), -b.depth_m / 2 - 0.15, b.height_m / 2
@@ -116,7 +116,7 @@ def _pilasters(b: Building) -> list[Mesh]:
 
 
 def _balconies(b: Building, rng: np.random.Generator) -> list[Mesh]:
-    """Slabs with a parapet on some bays of the upper floors of the front."""
+    """Make balconies with a parapet at some bays of the upper floors."""
     bays = max(1, round(b.width_m / b.bay_m))
     step = b.width_m / bays
     columns = rng.choice(bays, size=max(1, bays // 2), replace=False)
@@ -131,7 +131,7 @@ def _balconies(b: Building, rng: np.random.Generator) -> list[Mesh]:
 
 
 def _wing(b: Building, rng: np.random.Generator) -> Mesh:
-    """Make a lower part in front of one half: porch, shop or garage."""
+    """Make a lower part in front of one half, such as a porch, shop or garage."""
     width, depth = b.wing_m
     height = min(b.floor_height_m, b.height_m)
     side = 1.0 if rng.random() < 0.5 else -1.0

@@ -5,25 +5,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.geometry import mesh as m
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.geometry.mesh import Mesh
 
 
 @dataclass(frozen=True)
 class Facade:
-    """The pattern of one wall; the wall stands in the x-z plane and looks towards -y."""
+    """The pattern of a wall in the x-z plane that faces -y."""
 
     width_m: float
     floors: int
     floor_height_m: float
     bays: int
-    window_width: float  # share of a bay
-    window_height: float  # share of a floor
+    window_width: float  # fraction of a bay
+    window_height: float  # fraction of a floor
     recess_m: float
     wall: Material
-    doors: tuple[int, ...] = ()  # bays of the ground floor that hold a door
-    blank: float = 0.0  # share of bays without a window
+    doors: tuple[int, ...] = ()  # bays of the ground floor with a door
+    blank: float = 0.0  # fraction of bays without a window
 
 
 def build_facade(facade: Facade, rng: np.random.Generator) -> Mesh:
@@ -41,7 +41,7 @@ def build_facade(facade: Facade, rng: np.random.Generator) -> Mesh:
 def _cells(
     facade: Facade, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
-    """Rectangles (x0, x1, z0, z1) of the bays, of their openings, and what closes these."""
+    """Return rectangles (x0, x1, z0, z1) of bays and openings, and the pane materials."""
     bay, floor = facade.width_m / facade.bays, facade.floor_height_m
     column, row = np.meshgrid(np.arange(facade.bays), np.arange(facade.floors))
     column, row = column.ravel(), row.ravel()

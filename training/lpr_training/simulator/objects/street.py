@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.geometry import mesh as m
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.geometry.mesh import Mesh
 
 
 def lamp_post(height_m: float = 7.0) -> Mesh:
-    """Make a post with an arm towards +x."""
+    """Make a lamp post with an arm toward +x."""
     return m.merge([
         m.tube((0, 0, -0.5), (0, 0, height_m), (0.11, 0.07), Material.METAL, 8),
         m.tube((0, 0, height_m), (1.8, 0, height_m + 0.3), (0.05, 0.05), Material.METAL, 5),
@@ -17,7 +17,7 @@ def lamp_post(height_m: float = 7.0) -> Mesh:
 
 
 def sign(rng: np.random.Generator) -> Mesh:
-    """Make a traffic sign whose plate looks along x."""
+    """Make a traffic sign that faces along x."""
     height, side = rng.uniform(2.0, 2.8), rng.uniform(0.5, 0.9)
     return m.merge([
         m.tube((0, 0, -0.5), (0, 0, height), (0.035, 0.035), Material.METAL, 6),
@@ -31,7 +31,7 @@ def bin_container() -> Mesh:
 
 
 def bus_shelter() -> Mesh:
-    """Make a shelter that is open towards +y."""
+    """Make a bus shelter open toward +y."""
     return m.merge([
         m.box((4.0, 1.6, 0.12), (0.0, 0.0, 2.4), Material.METAL),
         m.box((4.0, 0.05, 2.3), (0.0, -0.75, 1.2), Material.GLASS),
@@ -47,7 +47,7 @@ def wall(length_m: float, height_m: float, material: Material) -> Mesh:
 
 
 def person() -> Mesh:
-    """Make a person of 1.75 m, looking along x, in the middle of a step."""
+    """Make a walking person of 1.75 m facing along x."""
     return m.merge([
         m.tube((0.2, 0.1, 0.0), (0.0, 0.08, 0.85), (0.06, 0.09), Material.WOOD, 5),
         m.tube((-0.2, -0.1, 0.0), (0.0, -0.08, 0.85), (0.06, 0.09), Material.WOOD, 5),

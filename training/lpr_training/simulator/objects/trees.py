@@ -1,18 +1,18 @@
-"""Trees and bushes: wood that stays and leaves that come and go."""
+"""Trees and bushes, with wood and leaves separate for the seasons."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.geometry import mesh as m
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.geometry.mesh import Mesh
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """One tree of unit-free size (metres); `leaves` is empty for what is always green."""
+    """One tree; `leaves` are those that fall, empty for evergreens."""
 
     wood: Mesh
     leaves: Mesh
@@ -20,17 +20,17 @@ class Tree:
 
 def leaf_cloud(
     rng: np.random.Generator,
-    centre: NDArray[np.float64],
+    center: NDArray[np.float64],
     radii: NDArray[np.float64],
     count: int,
     size_m: float,
     material: Material = Material.LEAF,
 ) -> Mesh:
-    """Loose triangles scattered in an ellipsoid, denser towards its skin."""
+    """Scatter separate triangles in an ellipsoid, denser toward its surface."""
     direction = rng.normal(size=(count, 3))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     radius = rng.uniform(0.25, 1.0, (count, 1)) ** 0.5
-    middle = centre + direction * radius * radii
+    middle = center + direction * radius * radii
     corners = middle[:, None] + rng.normal(scale=0.6 * size_m, size=(count, 3, 3))
     return m.triangles(corners, material)
 
@@ -45,7 +45,7 @@ def broadleaf(rng: np.random.Generator, height_m: float, leaves: int) -> Tree:
         m.tube((0.0, 0.0, -0.5), fork, (1.2 * thick, 0.8 * thick), Material.BARK, 8),
         m.tube(fork, top, (0.8 * thick, 0.15 * thick), Material.BARK, 6),
     ]
-    size = 0.3 * (420 / max(leaves, 1)) ** 0.5  # fewer leaves are larger: the crown stays closed
+    size = 0.3 * (420 / max(leaves, 1)) ** 0.5  # larger if there are few, to keep the crown dense
     crown = [leaf_cloud(rng, top, np.full(3, 0.16 * height_m), leaves // 6, size)]
     count = int(rng.integers(5, 9))
     for i in range(count):
@@ -61,7 +61,7 @@ def broadleaf(rng: np.random.Generator, height_m: float, leaves: int) -> Tree:
 
 
 def conifer(rng: np.random.Generator, height_m: float, leaves: int) -> Tree:
-    """Grow a straight trunk with whorls of drooping green; keeps its needles all year."""
+    """Grow a straight trunk with whorls of evergreen branches."""
     thick = 0.012 * height_m + rng.uniform(0.03, 0.08)
     wood = [m.tube((0, 0, -0.5), (0, 0, height_m), (thick, 0.03), Material.BARK, 7)]
     bare = height_m * rng.uniform(0.12, 0.35)
@@ -70,8 +70,8 @@ def conifer(rng: np.random.Generator, height_m: float, leaves: int) -> Tree:
         share = i / (whorls - 1)
         z = bare + (height_m - bare) * (0.05 + 0.9 * share)
         reach = 0.2 * height_m * (1.0 - 0.85 * share)
-        centre, radii = np.array([0.0, 0.0, z]), np.array([reach, reach, 0.06 * height_m])
-        wood.append(leaf_cloud(rng, centre, radii, leaves // whorls, 0.35))
+        center, radii = np.array([0.0, 0.0, z]), np.array([reach, reach, 0.06 * height_m])
+        wood.append(leaf_cloud(rng, center, radii, leaves // whorls, 0.35))
     return Tree(m.merge(wood), m.empty())
 
 
@@ -88,17 +88,17 @@ def dead_trunk(rng: np.random.Generator, height_m: float, _leaves: int) -> Tree:
 
 
 def fallen_log(rng: np.random.Generator, height_m: float, _leaves: int) -> Tree:
-    """Lay a log on the ground, as long as a dead tree is high."""
+    """Lay a log on the ground."""
     ends = (-height_m / 2, 0.0, 0.2), (height_m / 2, 0.0, rng.uniform(0.2, 0.5))
     return Tree(m.tube(*ends, (0.25, 0.18), Material.BARK, 7), m.empty())
 
 
 def bush(rng: np.random.Generator, height_m: float, leaves: int) -> Tree:
-    """Grow a bush; its twigs stay when the leaves fall."""
-    centre = np.array([0.0, 0.0, 0.55 * height_m])
+    """Grow a bush, with twigs that remain when the leaves fall."""
+    center = np.array([0.0, 0.0, 0.55 * height_m])
     radii = np.array([0.55, 0.55, 0.5]) * height_m
-    twigs = leaf_cloud(rng, centre, radii, leaves // 4, 0.12, Material.BARK)
-    return Tree(twigs, leaf_cloud(rng, centre, radii, leaves, 0.18))
+    twigs = leaf_cloud(rng, center, radii, leaves // 4, 0.12, Material.BARK)
+    return Tree(twigs, leaf_cloud(rng, center, radii, leaves, 0.18))
 
 
 MAKERS = {

@@ -1,4 +1,4 @@
-"""Casts the rays of a sensor into a world and makes of the hits what the sensor would report."""
+"""Ray casting, and the measurement model that turns hits into LiDAR returns."""
 
 from dataclasses import dataclass
 
@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from lpr_training.simulator.materials import LOSS, REFLECTIVITY
-from lpr_training.simulator.mesh import Mesh
-from lpr_training.simulator.sensor import Sensor
+from lpr_training.simulator.geometry.materials import LOSS, REFLECTIVITY
+from lpr_training.simulator.geometry.mesh import Mesh
+from lpr_training.simulator.sensor.model import Sensor
 
-EDGE_M = (0.3, 2.5)  # a step in range between these may give a return in between
-EDGE_SHARE = 0.25
-FLICKER = 0.3  # log-normal spread of the returned power
+EDGE_M = (0.3, 2.5)  # range steps at which mixed pixels occur
+MIXED_PIXEL_PROBABILITY = 0.25
+POWER_SIGMA = 0.3  # log-normal spread of the returned power
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """What N rays met: nothing where range is infinite."""
+    """Hits of N rays; the range is infinite without a hit."""
 
     range_m: Floats  # (N,)
     cosine: Floats  # (N,), of the angle of incidence
@@ -30,16 +30,16 @@ class Hits:
 
 @dataclass(frozen=True, eq=False)
 class Returns:
-    """The points of one sweep, ring by ring."""
+    """The returns of one sweep, ring by ring."""
 
-    points: Floats  # (N, 3), in the frame of the sensor when each was measured
+    points: Floats  # (N, 3), in the sensor frame at the time of each measurement
     intensity: Floats  # (N,)
     ring: NDArray[np.uint16]  # (N,)
-    share: Floats  # (N,), when in the sweep, 0..1
+    phase: Floats  # (N,), time as a fraction of the sweep
 
 
 class Scene:
-    """Triangles that rays can be cast at."""
+    """Triangles to cast rays at."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._scene = EmbreeScene()
@@ -47,9 +47,9 @@ class Scene:
         self._material = mesh.material
 
     def cast(self, origins: Floats, directions: Floats, max_range_m: float) -> Hits:
-        """Find the first hit of each ray; directions (N, 3) need not be of unit length."""
-        reach = np.full(len(origins), max_range_m, np.float32)
-        found = self._scene.run(origins, directions, dists=reach, output=1)
+        """Return the first hit of each ray; directions (N, 3) need not be unit vectors."""
+        max_range = np.full(len(origins), max_range_m, np.float32)
+        found = self._scene.run(origins, directions, dists=max_range, output=1)
         triangle, normal = found['primID'], found['Ng']
         hit = triangle >= 0
         dot = np.abs(np.einsum('ni,ni->n', normal, directions))
@@ -68,72 +68,72 @@ class Scanner:
         self._directions = sensor.directions()
         beams, columns = self._directions.shape[:2]
         self._ring = np.repeat(np.arange(beams, dtype=np.uint16), columns)
-        self._share = np.tile(sensor.sweep_share().astype(np.float32), beams)
+        self._phase = np.tile(sensor.sweep_phase().astype(np.float32), beams)
 
     def sweep(
         self,
         T_world_sensor: NDArray[np.float64],
         T_start_end: NDArray[np.float64],
         rng: np.random.Generator,
-        movers: Mesh | None = None,
+        vehicles: Mesh | None = None,
     ) -> Returns:
-        """Simulate one sweep that starts at a pose and moves by `T_start_end` meanwhile."""
+        """Simulate a sweep that starts at a pose and moves by `T_start_end`."""
         nominal = self._directions.astype(np.float32).reshape(-1, 3)
         spread = rng.standard_normal(nominal.shape, np.float32)
         spread *= np.float32(self._sensor.divergence_mrad * 1e-3 / 4.0)
         origins, directions = self._in_world(T_world_sensor, T_start_end, nominal + spread)
         hits = self._scene.cast(origins, directions, self._sensor.max_range_m)
-        if movers is not None and len(movers.faces):
-            other = Scene(movers).cast(origins, directions, self._sensor.max_range_m)
+        if vehicles is not None and len(vehicles.faces):
+            other = Scene(vehicles).cast(origins, directions, self._sensor.max_range_m)
             hits = _nearer(hits, other)
         return self._measure(hits, nominal, rng)
 
     def _in_world(
         self, T_world_sensor: NDArray[np.float64], T_start_end: NDArray[np.float64], rays: Floats
     ) -> tuple[Floats, Floats]:
-        """Origins and directions of all rays, each from where the sensor is when it fires."""
+        """Return origins and directions of all rays, from the sensor pose at each firing."""
         beams, columns = self._directions.shape[:2]
-        share = self._sensor.sweep_share()[:, None]
-        turn = Rotation.from_rotvec(share * Rotation.from_matrix(T_start_end[:3, :3]).as_rotvec())
+        phase = self._sensor.sweep_phase()[:, None]
+        turn = Rotation.from_rotvec(phase * Rotation.from_matrix(T_start_end[:3, :3]).as_rotvec())
         R = (T_world_sensor[:3, :3] @ turn.as_matrix()).astype(np.float32)
-        origin = T_world_sensor[:3, 3] + share * T_start_end[:3, 3] @ T_world_sensor[:3, :3].T
+        origin = T_world_sensor[:3, 3] + phase * T_start_end[:3, 3] @ T_world_sensor[:3, :3].T
         origins = np.broadcast_to(origin.astype(np.float32), (beams, columns, 3)).reshape(-1, 3)
         local = rays.reshape(beams, columns, 1, 3)
         directions = np.matmul(local, R.transpose(0, 2, 1)[None])
         return np.ascontiguousarray(origins), np.ascontiguousarray(directions.reshape(-1, 3))
 
     def _measure(self, hits: Hits, nominal: Floats, rng: np.random.Generator) -> Returns:
-        """Noise, mixed edges, lost shots and intensity."""
+        """Apply range noise, mixed pixels, dropouts and intensity."""
         sensor, count = self._sensor, len(nominal)
         chance = rng.random((3, count), np.float32)
         noise = rng.standard_normal((3, count), np.float32)
-        range_m = self._mix_edges(hits.range_m, chance[0])
+        range_m = self._mix_pixels(hits.range_m, chance[0])
         range_m = range_m + np.float32(sensor.range_sigma_m) * noise[0]
         reflectivity = REFLECTIVITY[hits.material]
         lambert = np.float32(0.25) + np.float32(0.75) * hits.cosine
-        power = 10.0 * reflectivity * lambert * np.exp(FLICKER * noise[1])
+        power = 10.0 * reflectivity * lambert * np.exp(POWER_SIGMA * noise[1])
         power *= (sensor.range_at_10_percent_m / np.maximum(range_m, 0.1)) ** 2
-        seen = (power > 1.0) & (chance[1] >= LOSS[hits.material]) & (chance[2] >= sensor.dropout)
-        seen &= (range_m >= sensor.min_range_m) & (range_m <= sensor.max_range_m)
-        level = reflectivity[seen] * (0.75 + 0.5 * hits.cosine[seen]) + 0.05 * noise[2][seen]
+        valid = (power > 1.0) & (chance[1] >= LOSS[hits.material]) & (chance[2] >= sensor.dropout)
+        valid &= (range_m >= sensor.min_range_m) & (range_m <= sensor.max_range_m)
+        level = reflectivity[valid] * (0.75 + 0.5 * hits.cosine[valid]) + 0.05 * noise[2][valid]
         intensity = np.round(np.clip(level, 0.0, 1.0) * 255.0) / 255.0
-        points = nominal[seen] * range_m[seen, None]
+        points = nominal[valid] * range_m[valid, None]
         return Returns(
-            points.astype(np.float32), intensity.astype(np.float32), self._ring[seen],
-            self._share[seen],
+            points.astype(np.float32), intensity.astype(np.float32), self._ring[valid],
+            self._phase[valid],
         )  # fmt: skip
 
-    def _mix_edges(self, range_m: Floats, chance: Floats) -> Floats:
-        """Where a beam straddles an edge, sometimes report a range between both surfaces."""
+    def _mix_pixels(self, range_m: Floats, chance: Floats) -> Floats:
+        """Add mixed pixels: ranges between two surfaces where a beam hits an edge."""
         if self._sensor.divergence_mrad <= 0.0:
             return range_m
         rows = range_m.reshape(self._directions.shape[:2])
-        # Infinities (no hit) would give NaN; a finite stand-in is farther than any edge counts.
+        # Infinite ranges (no hit) would give NaN.
         finite = np.minimum(rows, np.float32(1e6))
         step = (np.roll(finite, -1, axis=1) - finite).ravel()
         size = np.abs(step)
-        mixed = (size > EDGE_M[0]) & (size < EDGE_M[1]) & (chance < EDGE_SHARE)
-        return range_m + np.where(mixed, step * chance / EDGE_SHARE, np.float32(0.0))
+        mixed = (size > EDGE_M[0]) & (size < EDGE_M[1]) & (chance < MIXED_PIXEL_PROBABILITY)
+        return range_m + np.where(mixed, step * chance / MIXED_PIXEL_PROBABILITY, np.float32(0.0))
 
 
 def _nearer(a: Hits, b: Hits) -> Hits:

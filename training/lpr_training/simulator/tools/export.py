@@ -10,16 +10,16 @@ import numpy as np
 
 from lpr_ros.core.errors import CloudError
 from lpr_training.datasets.bag_writer import write_bag
+from lpr_training.datasets.base import PlaceSample, RecordedScan
 from lpr_training.datasets.kitti import write_kitti
 from lpr_training.datasets.oxford import write_oxford
-from lpr_training.datasets.records import Place, RecordedScan
-from lpr_training.datasets.submaps import normalise, remove_ground
+from lpr_training.datasets.oxford_submaps import normalize, remove_ground
 from lpr_training.datasets.wild_places import write_wild_places
 
 logger = logging.getLogger(__name__)
 
 Scans = Iterable[RecordedScan]
-OXFORD_REACH_M = 25.0  # of a scan, as much as a submap of the benchmark shows
+OXFORD_RANGE_M = 25.0  # the extent of a submap of the benchmark
 
 
 def _bag(args: Namespace, scans: Scans) -> Path:
@@ -57,24 +57,24 @@ FORMATS: dict[str, Callable[[Namespace, Scans], Path]] = {
 
 
 def moved(scans: Scans, origin: Sequence[float]) -> Iterator[RecordedScan]:
-    """Yield the scans with the origin of the world at (x, y)."""
+    """Yield the scans with the world moved to (x, y)."""
     for scan in scans:
         T_world_sensor = scan.T_world_sensor.copy()
         T_world_sensor[:2, 3] += origin
         yield replace(scan, T_world_sensor=T_world_sensor)
 
 
-def oxford_clouds(scans: Scans, run: str, seed: int) -> Iterator[Place]:
+def oxford_clouds(scans: Scans, run: str, seed: int) -> Iterator[PlaceSample]:
     """Reduce scans to clouds of the Oxford benchmark: no ground, 4096 points in [-1, 1]."""
     for index, scan in enumerate(scans):
         rng = np.random.default_rng([seed, index, 3])
-        near = np.linalg.norm(scan.points[:, :2], axis=1) < OXFORD_REACH_M
+        near = np.linalg.norm(scan.points[:, :2], axis=1) < OXFORD_RANGE_M
         points = remove_ground(scan.points[near].astype(np.float64), rng, band_m=0.25)
         try:
-            cloud, centre = normalise(points, rng)
+            cloud, center = normalize(points, rng)
         except CloudError as error:
-            logger.warning('scan %d is left out, too little stands there: %s', index, error)
+            logger.warning('skipping scan %d, too few points above the ground: %s', index, error)
             continue
         T_world_cloud = scan.T_world_sensor.copy()
-        T_world_cloud[:3, 3] += scan.T_world_sensor[:3, :3] @ centre
-        yield Place(cloud.astype(np.float32), T_world_cloud, scan.stamp_ns, run, str(index))
+        T_world_cloud[:3, 3] += scan.T_world_sensor[:3, :3] @ center
+        yield PlaceSample(cloud.astype(np.float32), T_world_cloud, scan.stamp_ns, run, str(index))

@@ -1,4 +1,4 @@
-"""Pictures: a world from above with its drive, and single scans."""
+"""Pictures of a world from above with its drive, and of single scans."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from matplotlib.figure import Figure
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.simulator.drives import Drive
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.scanner import Scene
-from lpr_training.simulator.worlds import World
+from lpr_training.simulator.drive.drive import Drive
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.sensor.scanner import Scene
+from lpr_training.simulator.world.world import World
 
-PIXELS = 1400  # of a world from above
+PIXELS = 1400  # side of the picture of a world
 
-COLOURS: dict[Material, str] = {
+COLORS: dict[Material, str] = {
     Material.ASPHALT: '#9a9a9a',
     Material.CONCRETE: '#c4bfb6',
     Material.BRICK: '#a0522d',
@@ -36,7 +36,7 @@ COLOURS: dict[Material, str] = {
 
 
 def draw_world(world: World, drive: Drive, path: Path) -> None:
-    """Draw a world from above and the drive in it."""
+    """Draw a world from above with its drive."""
     low, size = np.asarray(world.plan.origin), np.asarray(world.plan.size_m)
     image = _from_above(world, low, size)
     figure = Figure(figsize=(10, 10), dpi=110, layout='constrained')
@@ -45,7 +45,7 @@ def draw_world(world: World, drive: Drive, path: Path) -> None:
     axes.imshow(image, origin='lower', extent=extent, interpolation='antialiased')
     share = np.linspace(0.0, 1.0, len(drive.xy[::8]))
     axes.scatter(drive.xy[::8, 0], drive.xy[::8, 1], c=share, cmap='plasma', s=3.0)
-    axes.set(xlabel='x, m', ylabel='y, m')
+    axes.set(xlabel='x (m)', ylabel='y (m)')
     axes.set_title(f'{world.kind}, seed {world.seed}, day {world.day.number}; drive of '
                    f'{drive.length_m:.0f} m from dark to bright')  # fmt: skip
     figure.savefig(path)
@@ -54,21 +54,21 @@ def draw_world(world: World, drive: Drive, path: Path) -> None:
 def _from_above(
     world: World, low: NDArray[np.float64], size: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Look straight down with one ray per pixel; slopes are shaded."""
+    """Render from above with one ray per pixel; slopes are shaded."""
     step = float(size.max()) / PIXELS
     x, y = np.meshgrid(np.arange(0.0, size[0], step), np.arange(0.0, size[1], step))
     origins = np.stack([low[0] + x, low[1] + y, np.full_like(x, 500.0)], axis=-1)
     flat = origins.reshape(-1, 3).astype(np.float32)
     down = np.tile(np.array([0.0, 0.0, -1.0], np.float32), (len(flat), 1))
     hits = Scene(world.mesh()).cast(flat, down, 2000.0)
-    palette = np.array([to_rgb(COLOURS[k]) for k in Material], np.float32)
+    palette = np.array([to_rgb(COLORS[k]) for k in Material], np.float32)
     shade = 0.45 + 0.55 * hits.cosine[:, None]
-    colour = np.where(np.isfinite(hits.range_m)[:, None], palette[hits.material] * shade, 1.0)
-    return colour.reshape(*x.shape, 3).astype(np.float32)
+    color = np.where(np.isfinite(hits.range_m)[:, None], palette[hits.material] * shade, 1.0)
+    return color.reshape(*x.shape, 3).astype(np.float32)
 
 
 def draw_scan(points: NDArray[np.float32], path: Path, title: str = '') -> None:
-    """Draw one scan: from above, as seen from behind, and as a range image."""
+    """Draw one scan from above, in perspective and as a range image."""
     figure = Figure(figsize=(14, 11), dpi=100, layout='constrained')
     grid = figure.add_gridspec(2, 2, height_ratios=(3, 1))
     birds_eye(figure.add_subplot(grid[0, 0]), points)
@@ -79,21 +79,21 @@ def draw_scan(points: NDArray[np.float32], path: Path, title: str = '') -> None:
 
 
 def birds_eye(
-    axes: Axes, points: NDArray[np.float32], reach_m: float = 45.0, size: float = 0.25
+    axes: Axes, points: NDArray[np.float32], range_m: float = 45.0, size: float = 0.25
 ) -> None:
-    """Draw points from above, forward up, coloured by height."""
-    near = points[np.abs(points[:, :2]).max(axis=1) < reach_m]
+    """Draw points from above, x up, colored by height."""
+    near = points[np.abs(points[:, :2]).max(axis=1) < range_m]
     near = near[np.argsort(near[:, 2])]
     axes.scatter(-near[:, 1], near[:, 0], c=near[:, 2], s=size, cmap='turbo', vmin=-3.0, vmax=3.5,
                  linewidths=0)  # fmt: skip
-    axes.set(xlim=(-reach_m, reach_m), ylim=(-reach_m, reach_m), aspect='equal')
+    axes.set(xlim=(-range_m, range_m), ylim=(-range_m, range_m), aspect='equal')
     axes.set_facecolor('black')
     axes.set_xticks([])
     axes.set_yticks([])
 
 
 def perspective(axes: Axes, points: NDArray[np.float32], size: float = 0.5) -> None:
-    """Draw points through a pinhole behind and above the sensor, looking forward."""
+    """Draw points as seen from behind and above the sensor."""
     eye, down = np.array([-14.0, 0.0, 8.0]), np.radians(18.0)
     local = points - eye
     depth = np.cos(down) * local[:, 0] - np.sin(down) * local[:, 2]
@@ -114,7 +114,7 @@ def perspective(axes: Axes, points: NDArray[np.float32], size: float = 0.5) -> N
 def range_image(
     axes: Axes, points: NDArray[np.float32], columns: int = 1024, rows: int = 64
 ) -> None:
-    """Draw points as seen from the sensor: azimuth across, elevation up, near is bright."""
+    """Draw points as a range image: azimuth to the right, elevation up, near is bright."""
     r = np.linalg.norm(points, axis=1)
     azimuth = np.arctan2(points[:, 1], points[:, 0])
     elevation = np.arcsin(points[:, 2] / np.maximum(r, 1e-6))

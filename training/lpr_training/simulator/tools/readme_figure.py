@@ -1,4 +1,4 @@
-"""The figure of the README: two simulated scans beside a real one."""
+"""The figure of the documentation: two simulated scans next to a real one."""
 
 from pathlib import Path
 
@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.simulator.drives import make_drive
-from lpr_training.simulator.pictures import birds_eye, perspective
-from lpr_training.simulator.sensor import load_sensor
+from lpr_ros.core.resources import REPOSITORY
+from lpr_training.simulator.drive.drive import make_drive
+from lpr_training.simulator.sensor.model import load_sensor
 from lpr_training.simulator.simulation import SimulationConfig, simulate_drive
-from lpr_training.simulator.worlds import make_world
+from lpr_training.simulator.tools.pictures import birds_eye, perspective
+from lpr_training.simulator.world.world import make_world
 
-SHARED = Path(__file__).resolve().parents[4] / 'shared' / 'data' / 'kitti_full'
+SHARED = REPOSITORY.parent / 'shared' / 'data' / 'kitti_full'
 REAL = '000003.bin'
 SIMULATED = (('city', 8, 70), ('suburb', 1, 120))  # world, seed, scan
 
@@ -27,7 +28,7 @@ def read_cloud(path: Path) -> NDArray[np.float32]:
 
 
 def draw_figure(path: Path) -> None:
-    """Draw the scans from behind and from above; the real one only where its file exists."""
+    """Draw the scans in perspective and from above; the real one only if its file exists."""
     sensor, config = load_sensor('hdl64'), SimulationConfig(spacing_m=10.0)
     clouds = []
     for kind, seed, index in SIMULATED:
@@ -40,6 +41,6 @@ def draw_figure(path: Path) -> None:
     axes = figure.subplots(2, len(clouds), squeeze=False, height_ratios=(0.72, 1.0))
     for column, (title, points) in enumerate(clouds):
         perspective(axes[0, column], points, size=0.3)
-        birds_eye(axes[1, column], points, reach_m=40.0, size=0.15)
+        birds_eye(axes[1, column], points, range_m=40.0, size=0.15)
         axes[0, column].set_title(title)
     figure.savefig(path, pil_kwargs={'optimize': True})

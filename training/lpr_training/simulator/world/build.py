@@ -1,4 +1,4 @@
-"""Turns sites into meshes: once for what stays, once a day for what changes."""
+"""Build the meshes of a world: permanent objects once, daily ones for each day."""
 
 from dataclasses import dataclass
 
@@ -6,35 +6,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
-from lpr_training.simulator import mesh as m
-from lpr_training.simulator.curves import left_normals
-from lpr_training.simulator.ground import Ground, waves
-from lpr_training.simulator.materials import Material
-from lpr_training.simulator.mesh import Mesh
+from lpr_training.simulator.geometry import mesh as m
+from lpr_training.simulator.geometry.ground import Ground, waves
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.geometry.mesh import Mesh
+from lpr_training.simulator.geometry.polylines import left_normals
 from lpr_training.simulator.objects import buildings, street, trees, vehicles
-from lpr_training.simulator.plan import Plan
-from lpr_training.simulator.recipes import Recipe
-from lpr_training.simulator.roads import RoadGraph
-from lpr_training.simulator.sites import Sites, Spot
+from lpr_training.simulator.world.occupancy_plan import Plan
+from lpr_training.simulator.world.recipes import Recipe
+from lpr_training.simulator.world.roads import RoadGraph
+from lpr_training.simulator.world.sites import Sites, Spot
 
 Floats = NDArray[np.float64]
-TEMPLATES = 8  # different trees per species; copies differ in size and heading
+TEMPLATES = 8  # distinct trees per species; copies differ in size and heading
 LEAVES = {'broadleaf': 420, 'conifer': 330, 'dead': 0, 'log': 0, 'bush': 30}
-KERB_M = 0.12
+CURB_M = 0.12
 
 
 @dataclass(frozen=True)
 class Day(Config):
-    """One day in a world: other cars, other weather, the same buildings."""
+    """A day in a world: cars and weather change, buildings do not."""
 
-    number: int = option(0, 'which day: decides where cars stand', low=0)
-    leaves: bool = option(True, 'whether broadleaf trees and bushes bear leaves')
-    snow: bool = option(False, 'whether snow lies on the ground')
+    number: int = option(0, 'Number of the day, which seeds parked cars and people', low=0)
+    leaves: bool = option(True, 'Leaves on broadleaf trees and bushes')
+    snow: bool = option(False, 'Snow on the ground')
 
 
 @dataclass(frozen=True, eq=False)
 class Groves:
-    """All trees of a world, wood and leaves apart."""
+    """All trees of a world, with wood and leaves separate."""
 
     wood: Mesh
     leaves: Mesh
@@ -44,19 +44,17 @@ def build_fixed(
     sites: Sites, roads: RoadGraph, plan: Plan, recipe: Recipe, ground: Ground,
     rng: np.random.Generator,
 ) -> Mesh:  # fmt: skip
-    """Build what stands on every day, trees apart."""
+    """Build the permanent objects except trees."""
     parts = [_at(buildings.build(b), ground, [spot]) for b, spot in sites.buildings]
     for length, height, material, spot in sites.walls:
         parts.append(_at(street.wall(length, height, material), ground, [spot]))
     parts.append(_at(street.lamp_post(), ground, sites.lamps))
     parts += [_clutter(spot, ground, rng) for spot in sites.clutter]
-    parts += [_pavement(line, plan, recipe, ground) for line in roads.lines if recipe.walk_m > 0]
+    parts += [_sidewalk(line, plan, recipe, ground) for line in roads.lines if recipe.walk_m > 0]
     return m.merge(parts)
 
 
-def build_groves(
-    sites: Sites, recipe: Recipe, ground: Ground, rng: np.random.Generator
-) -> Groves:
+def build_groves(sites: Sites, recipe: Recipe, ground: Ground, rng: np.random.Generator) -> Groves:
     """Build all trees and bushes."""
     wood, leaves = [], []
     for species, make in trees.MAKERS.items():
@@ -79,7 +77,7 @@ def build_daily(
     sites: Sites, plan: Plan, recipe: Recipe, ground: Ground, groves: Groves, day: Day,
     rng: np.random.Generator,
 ) -> Mesh:  # fmt: skip
-    """Build what belongs to one day: the surface of the ground, parked cars, leaves."""
+    """Build the objects of one day: ground surface, parked cars, people, leaves."""
     parts = [_surface(plan, recipe, ground, day, rng), *_parked(sites, recipe, ground, rng)]
     parts.append(_people(sites, ground, rng))
     if day.leaves:
@@ -88,7 +86,7 @@ def build_daily(
 
 
 def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: Floats | None = None) -> Mesh:
-    """Copy a mesh to places on the ground."""
+    """Copy a mesh to spots on the ground."""
     if not spots or not len(mesh.faces):
         return m.empty()
     where = np.array(spots)
@@ -97,7 +95,7 @@ def _at(mesh: Mesh, ground: Ground, spots: list[Spot], scale: Floats | None = No
 
 
 def _clutter(spot: Spot, ground: Ground, rng: np.random.Generator) -> Mesh:
-    """Put a sign, a bin or a shelter at the kerb; the yaw of the spot looks at the road."""
+    """Put a sign, a bin or a shelter at the curb; the yaw of the spot faces the road."""
     x, y, inwards = spot
     choice = rng.random()
     if choice < 0.7:
@@ -108,15 +106,15 @@ def _clutter(spot: Spot, ground: Ground, rng: np.random.Generator) -> Mesh:
     return _at(street.bus_shelter(), ground, [back])
 
 
-def _pavement(line: Floats, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:
-    """Raise pavements on both sides, with the kerb, left out where other roads cross."""
+def _sidewalk(line: Floats, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:
+    """Build sidewalks with curbs on both sides, except where other roads cross."""
     half, normal, parts = recipe.road_width_m / 2, left_normals(line), []
     for side in (1.0, -1.0):
         inner = line + side * half * normal
         outer = line + side * (half + recipe.walk_m) * normal
         low = np.column_stack([inner, ground.height(inner) - 0.1])
-        rim = low + np.array([0.0, 0.0, 0.1 + KERB_M])
-        back = np.column_stack([outer, ground.height(outer) + KERB_M])
+        rim = low + np.array([0.0, 0.0, 0.1 + CURB_M])
+        back = np.column_stack([outer, ground.height(outer) + CURB_M])
         clear = plan.road_distance(inner) > half - 0.6
         keep = clear[:-1] & clear[1:]
         for a, b in ((low, rim), (rim, back)):
@@ -128,11 +126,11 @@ def _pavement(line: Floats, plan: Plan, recipe: Recipe, ground: Ground) -> Mesh:
 def _surface(
     plan: Plan, recipe: Recipe, ground: Ground, day: Day, rng: np.random.Generator
 ) -> Mesh:
-    """Cover the ground; snow is bright, uneven, and banked up beside the road."""
+    """Build the ground surface; snow is bright, uneven and piled up along the road."""
     xy = ground.grid_xy()
-    centre = xy[:-1, :-1] + ground.cell_m / 2
+    center = xy[:-1, :-1] + ground.cell_m / 2
     half = recipe.road_width_m / 2
-    on_road = plan.road_distance(centre) < half
+    on_road = plan.road_distance(center) < half
     road = Material.SOIL if recipe.soil == 'SOIL' else Material.ASPHALT
     material = np.where(on_road, road, Material[recipe.soil]).astype(np.uint8)
     if not day.snow:
@@ -145,14 +143,12 @@ def _surface(
     return ground.mesh(material, np.maximum(cover, 0.0) + bank)
 
 
-def _parked(
-    sites: Sites, recipe: Recipe, ground: Ground, rng: np.random.Generator
-) -> list[Mesh]:
-    """Park cars in some of the slots, of some make, never quite straight."""
+def _parked(sites: Sites, recipe: Recipe, ground: Ground, rng: np.random.Generator) -> list[Mesh]:
+    """Park random cars in some of the slots, slightly misaligned."""
     if not sites.slots:
         return []
     slots = np.array(sites.slots)
-    taken = rng.random(len(slots)) < recipe.parked
+    occupied = rng.random(len(slots)) < recipe.parked
     make = rng.integers(len(vehicles.PARKED), size=len(slots))
     shift = rng.normal(scale=(0.25, 0.12), size=(len(slots), 2))
     flip = np.pi * (rng.random(len(slots)) < (0.5 if recipe.perpendicular else 0.1))
@@ -163,18 +159,18 @@ def _parked(
     spots = np.column_stack([xy, yaw + flip + rng.normal(scale=0.03, size=len(slots))])
     meshes = []
     for k, name in enumerate(vehicles.PARKED):
-        group = [tuple(s) for s in spots[taken & (make == k)]]
+        group = [tuple(s) for s in spots[occupied & (make == k)]]
         meshes.append(_at(vehicles.build(name), ground, group))
     return meshes
 
 
 def _people(sites: Sites, ground: Ground, rng: np.random.Generator) -> Mesh:
-    """Put people on foot at some of the places where they may be."""
+    """Put pedestrians at some of their possible spots."""
     if not sites.walks:
         return m.empty()
     walks = np.array(sites.walks)
-    here = rng.random(len(walks)) < 0.4
+    present = rng.random(len(walks)) < 0.4
     walks[:, :2] += rng.uniform(-0.8, 0.8, (len(walks), 2))
     walks[:, 2] += rng.uniform(-np.pi, np.pi, len(walks))
     scale = rng.uniform(0.85, 1.1, (len(walks), 1)) * np.ones(3)
-    return _at(street.person(), ground, [tuple(w) for w in walks[here]], scale[here])
+    return _at(street.person(), ground, [tuple(w) for w in walks[present]], scale[present])

@@ -1,13 +1,13 @@
-"""Draws single buildings within the limits of a recipe."""
+"""Draw random buildings within the limits of a recipe."""
 
 import numpy as np
 
 from lpr_training.simulator.objects.buildings import WALLS, Building
-from lpr_training.simulator.recipes import Recipe
+from lpr_training.simulator.world.recipes import Recipe
 
 
 def draw_building(recipe: Recipe, rng: np.random.Generator) -> tuple[Building, float]:
-    """Draw a building and its distance from the pavement."""
+    """Draw a building and its distance from the sidewalk."""
     width, depth = rng.uniform(*recipe.front_m), rng.uniform(*recipe.depth_m)
     setback = rng.uniform(*recipe.setback_m)
     floors = int(rng.integers(int(recipe.floors[0]), int(recipe.floors[1]) + 1))

@@ -1,4 +1,4 @@
-"""The plan of a world from above: what is road, what is built, what is free."""
+"""Plan view of a world: distance to roads, and occupied area."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 
-from lpr_training.simulator.curves import Line, resample
+from lpr_training.simulator.geometry.polylines import Line, resample
 
 CELL_M = 0.5
 
 
 class Plan:
-    """A raster of the distance to the nearest road centre line, and of what is taken."""
+    """A raster of the distance to the nearest road center line and of occupied cells."""
 
     def __init__(self, lines: Sequence[Line], margin_m: float) -> None:
         points = np.concatenate([resample(line, 0.5 * CELL_M) for line in lines])
@@ -20,53 +20,53 @@ class Plan:
         high = np.ceil(points.max(axis=0) + margin_m)
         self.origin: tuple[float, float] = (float(low[0]), float(low[1]))
         columns, rows = np.ceil((high - low) / CELL_M).astype(int) + 1
-        away = np.ones((rows, columns), bool)
+        off_road = np.ones((rows, columns), bool)
         j, i = np.round((points - low) / CELL_M).astype(int).T
-        away[i, j] = False
-        self._distance = (distance_transform_edt(away) * CELL_M).astype(np.float32)
-        self._taken = np.zeros((rows, columns), bool)
+        off_road[i, j] = False
+        self._distance = (distance_transform_edt(off_road) * CELL_M).astype(np.float32)
+        self._occupied = np.zeros((rows, columns), bool)
 
     @property
     def size_m(self) -> tuple[float, float]:
-        """Extent in x and y."""
-        rows, columns = self._taken.shape
+        """Return the extent in x and y."""
+        rows, columns = self._occupied.shape
         return (columns - 1) * CELL_M, (rows - 1) * CELL_M
 
     def road_distance(self, xy: ArrayLike) -> NDArray[np.float32]:
-        """Metres to the nearest road centre line, for points (..., 2)."""
+        """Return the distance of points (..., 2) to the nearest road center line."""
         i, j = self._index(np.asarray(xy, np.float64))
         return self._distance[i, j]
 
-    def is_taken(self, xy: ArrayLike) -> NDArray[np.bool_]:
-        """Whether something solid and lasting stands at the points (..., 2)."""
+    def is_occupied(self, xy: ArrayLike) -> NDArray[np.bool_]:
+        """Return whether points (..., 2) are occupied by permanent objects."""
         i, j = self._index(np.asarray(xy, np.float64))
-        return self._taken[i, j]
+        return self._occupied[i, j]
 
     def contains(self, xy: ArrayLike) -> NDArray[np.bool_]:
-        """Whether the points (..., 2) lie on the plan."""
+        """Return whether points (..., 2) are inside the plan."""
         at = np.asarray(xy, np.float64) - self.origin
         return np.all((at >= 0.0) & (at <= self.size_m), axis=-1)
 
     def claim(self, area: NDArray[np.float64], from_road_m: float) -> bool:
-        """Take an area (points) if all of it is free, inside, and far enough from any road."""
-        if not self.contains(area).all() or self.is_taken(area).any():
+        """Occupy an area (points) if it is free, inside, and far enough from any road."""
+        if not self.contains(area).all() or self.is_occupied(area).any():
             return False
         if self.road_distance(area).min() < from_road_m:
             return False
         i, j = self._index(area)
-        self._taken[i, j] = True
+        self._occupied[i, j] = True
         return True
 
     def _index(self, xy: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         at = np.round((xy - self.origin) / CELL_M).astype(np.intp)
-        rows, columns = self._taken.shape
+        rows, columns = self._occupied.shape
         return np.clip(at[..., 1], 0, rows - 1), np.clip(at[..., 0], 0, columns - 1)
 
 
-def rectangle(centre: ArrayLike, yaw: float, length_m: float, width_m: float) -> Line:
-    """Points that fill a turned rectangle closely enough for the raster."""
+def rectangle(center: ArrayLike, yaw: float, length_m: float, width_m: float) -> Line:
+    """Return points that cover a rotated rectangle at the resolution of the raster."""
     x = np.linspace(-length_m / 2, length_m / 2, max(2, int(length_m / (0.7 * CELL_M)) + 1))
     y = np.linspace(-width_m / 2, width_m / 2, max(2, int(width_m / (0.7 * CELL_M)) + 1))
     u, v = (a.ravel() for a in np.meshgrid(x, y))
     c, s = np.cos(yaw), np.sin(yaw)
-    return np.stack([c * u - s * v, s * u + c * v], axis=1) + np.asarray(centre)
+    return np.stack([c * u - s * v, s * u + c * v], axis=1) + np.asarray(center)

@@ -1,52 +1,60 @@
-"""What each kind of world is made of: one row of numbers per kind."""
+"""Recipes: the parameters of each kind of world."""
 
 from dataclasses import dataclass
 
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
-from lpr_training.simulator.materials import Material
+from lpr_training.simulator.geometry.materials import Material
 
 
 @dataclass(frozen=True)
 class Recipe(Config):
-    """How a world is filled; ranges are drawn from uniformly, so equal ends mean identical."""
+    """Parameters of a world; values are drawn uniformly from ranges."""
 
-    layout: str = option('grid', 'road layout, a key of roads.LAYOUTS')
-    size_m: float = option(420.0, 'side of the world', unit='m', low=60.0, high=5000.0)
-    block_m: float = option(105.0, 'distance between junctions', unit='m', low=10.0)
-    road_width_m: float = option(9.0, 'width of the road', unit='m', low=1.0)
-    walk_m: float = option(2.2, 'width of the pavement, 0 for none', unit='m', low=0.0)
-    hills_m: float = option(1.0, 'height of hills (one sigma)', unit='m', low=0.0)
-    hill_length_m: float = option(180.0, 'length of hills', unit='m', low=1.0)
-    rough_m: float = option(0.03, 'roughness off the road (one sigma)', unit='m', low=0.0)
-    soil: str = option('GRASS', 'material of the ground', choices=tuple(m.name for m in Material))
+    layout: str = option('grid', 'Road layout, a key of roads.LAYOUTS')
+    size_m: float = option(420.0, 'Side length of the world', unit='m', low=60.0, high=5000.0)
+    block_m: float = option(105.0, 'Distance between junctions', unit='m', low=10.0)
+    road_width_m: float = option(9.0, 'Width of the roads', unit='m', low=1.0)
+    walk_m: float = option(2.2, 'Width of the sidewalks; 0 for none', unit='m', low=0.0)
+    hills_m: float = option(1.0, 'Standard deviation of the height of hills', unit='m', low=0.0)
+    hill_length_m: float = option(180.0, 'Wavelength of hills', unit='m', low=1.0)
+    rough_m: float = option(
+        0.03, 'Standard deviation of the off-road roughness', unit='m', low=0.0
+    )
+    soil: str = option('GRASS', 'Material of the ground', choices=tuple(m.name for m in Material))
 
-    style: str = option('town', 'buildings: town, house, hall or none')
-    front_m: tuple[float, float] = option((9.0, 24.0), 'width of a building', unit='m')
-    depth_m: tuple[float, float] = option((8.0, 16.0), 'depth of a building', unit='m')
-    floors: tuple[float, float] = option((2.0, 6.0), 'number of floors')
-    setback_m: tuple[float, float] = option((0.0, 5.0), 'from pavement to facade', unit='m')
-    gap_m: tuple[float, float] = option((0.0, 4.0), 'between neighbours', unit='m')
-    opening: float = option(0.16, 'share of plots left open', low=0.0, high=1.0)
-    wing: float = option(0.15, 'share of buildings with a lower part in front', low=0.0, high=1.0)
+    style: str = option('town', 'Style of the buildings: town, house, hall or none')
+    front_m: tuple[float, float] = option((9.0, 24.0), 'Width of a building', unit='m')
+    depth_m: tuple[float, float] = option((8.0, 16.0), 'Depth of a building', unit='m')
+    floors: tuple[float, float] = option((2.0, 6.0), 'Number of floors')
+    setback_m: tuple[float, float] = option(
+        (0.0, 5.0), 'Distance from sidewalk to facade', unit='m'
+    )
+    gap_m: tuple[float, float] = option((0.0, 4.0), 'Gap between neighboring buildings', unit='m')
+    opening: float = option(0.16, 'Fraction of lots left empty', low=0.0, high=1.0)
+    wing: float = option(0.15, 'Fraction of buildings with a lower front wing', low=0.0, high=1.0)
 
-    parking_m: float = option(6.5, 'distance of parking slots, 0 for none', unit='m', low=0.0)
-    parked: float = option(0.6, 'share of parking slots taken', low=0.0, high=1.0)
-    perpendicular: bool = option(False, 'cars stand across the road')
-    lamp_m: float = option(32.0, 'distance of lamp posts, 0 for none', unit='m', low=0.0)
-    clutter_m: float = option(22.0, 'distance of signs and bins, 0: none', unit='m', low=0.0)
-    street_tree_m: float = option(16.0, 'distance of street trees, 0: none', unit='m', low=0.0)
-    tree_height_m: tuple[float, float] = option((5.0, 11.0), 'height of trees', unit='m')
-    conifers: float = option(0.15, 'share of conifers', low=0.0, high=1.0)
-    dead_wood: float = option(0.0, 'share of dead trees, half of them fallen', low=0.0, high=1.0)
-    trees_per_ha: float = option(25.0, 'trees on open ground per hectare', low=0.0)
-    bushes_per_ha: float = option(40.0, 'bushes on open ground per hectare', low=0.0)
-    halls: int = option(25, 'large buildings away from the roads', low=0, high=200)
-    traffic: float = option(1.0, 'how busy the roads are', low=0.0, high=10.0)
-    fenced: bool = option(False, 'a hedge runs round the whole')
-    people_m: float = option(14.0, 'distance of people on foot, 0: none', unit='m', low=0.0)
-    leaf_share: float = option(1.0, 'leaves of a tree, 1 for a dense crown', low=0.0, high=4.0)
-    wall: float = option(0.2, 'share of plots fenced, walled or hedged', low=0.0, high=1.0)
+    parking_m: float = option(6.5, 'Spacing of parking slots; 0 for none', unit='m', low=0.0)
+    parked: float = option(0.6, 'Fraction of occupied parking slots', low=0.0, high=1.0)
+    perpendicular: bool = option(False, 'Cars park perpendicular to the road')
+    lamp_m: float = option(32.0, 'Spacing of lamp posts; 0 for none', unit='m', low=0.0)
+    clutter_m: float = option(22.0, 'Spacing of signs and bins; 0 for none', unit='m', low=0.0)
+    street_tree_m: float = option(16.0, 'Spacing of street trees; 0 for none', unit='m', low=0.0)
+    tree_height_m: tuple[float, float] = option((5.0, 11.0), 'Height of trees', unit='m')
+    conifers: float = option(0.15, 'Fraction of conifers', low=0.0, high=1.0)
+    dead_wood: float = option(
+        0.0, 'Fraction of dead trees, half of them fallen', low=0.0, high=1.0
+    )
+    trees_per_ha: float = option(25.0, 'Trees on open ground per hectare', low=0.0)
+    bushes_per_ha: float = option(40.0, 'Bushes on open ground per hectare', low=0.0)
+    halls: int = option(25, 'Number of large buildings away from the roads', low=0, high=200)
+    traffic: float = option(1.0, 'Traffic density relative to traffic_per_km', low=0.0, high=10.0)
+    fenced: bool = option(False, 'Hedge around the whole world')
+    people_m: float = option(14.0, 'Spacing of pedestrians; 0 for none', unit='m', low=0.0)
+    leaf_share: float = option(
+        1.0, 'Leaf density of trees; 1 for a dense crown', low=0.0, high=4.0
+    )
+    wall: float = option(0.2, 'Fraction of lots with a fence, wall or hedge', low=0.0, high=1.0)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -91,5 +99,5 @@ RECIPES: dict[str, Recipe] = {
 def recipe_of(kind: str) -> Recipe:
     """Return the recipe of a kind of world."""
     if kind not in RECIPES:
-        raise ConfigError(f'unknown world {kind!r}; choose from {sorted(RECIPES)}')
+        raise ConfigError(f'unknown world {kind!r}, expected one of {sorted(RECIPES)}')
     return RECIPES[kind]

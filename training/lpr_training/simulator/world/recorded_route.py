@@ -1,4 +1,4 @@
-"""Real drives to build a world around: KITTI odometry pose files."""
+"""Recorded drives to build a world around, from KITTI pose files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +9,14 @@ from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.simulator.curves import Line, resample, smooth
+from lpr_training.simulator.geometry.polylines import Line, resample, smooth
 
 SPACING_M = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A recorded path over ground, x-y in the plane, evenly spaced."""
+    """A recorded path, evenly spaced."""
 
     xy: Line  # (M, 2)
     z: NDArray[np.float64]  # (M,)
@@ -29,7 +29,7 @@ def read_trajectory(path: Path, length_m: float | None = None) -> Trajectory:
         lines = Path(path).read_text(encoding='utf-8').split('\n')
         table = np.array([line.split() for line in lines if line.strip()], np.float64)
     except (OSError, ValueError) as error:
-        raise DatasetError(f'{path}: cannot be read as rows of numbers: {error}') from error
+        raise DatasetError(f'{path}: expected rows of numbers: {error}') from error
     if table.ndim != 2 or table.shape[1] != 12 or not np.isfinite(table).all():
         raise DatasetError(
             f'{path}: expected rows of 12 finite numbers, found a table of shape {table.shape}'
@@ -41,7 +41,7 @@ def read_trajectory(path: Path, length_m: float | None = None) -> Trajectory:
 def trajectory_from(
     positions: NDArray[np.float64], name: str, length_m: float | None = None
 ) -> Trajectory:
-    """Make a trajectory of positions (N, 3), z up; standstills collapse."""
+    """Make a trajectory from positions (N, 3), z up; stops are removed."""
     steps = np.linalg.norm(np.diff(positions[:, :2], axis=0), axis=1)
     s = np.concatenate([[0.0], np.cumsum(steps)])
     if s[-1] < 10.0:
@@ -54,7 +54,7 @@ def trajectory_from(
 
 
 def terrain(trajectory: Trajectory, xy: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Heights for a grid (rows, columns, 2): those of the drive, spread out smoothly."""
+    """Return heights for a grid (rows, columns, 2), interpolated from the drive."""
     sparse = slice(None, None, 8)
     tree = cKDTree(trajectory.xy[sparse])
     distance, index = tree.query(xy.reshape(-1, 2), k=min(12, tree.n))

@@ -1,4 +1,4 @@
-"""Road graphs: where one can drive in a world."""
+"""Road graphs of a world."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import Delaunay
 
-from lpr_training.simulator.curves import Line, resample
+from lpr_training.simulator.geometry.polylines import Line, resample
 
 Pairs = list[tuple[int, int]]
-Drawn = tuple[NDArray[np.float64], Pairs, float]  # nodes, roads, how much the roads bend
+Drawing = tuple[NDArray[np.float64], Pairs, float]  # nodes, roads, relative bend
 
 
 @dataclass(frozen=True, eq=False)
 class RoadGraph:
-    """Junctions and the roads between them; each road has a centre line from its first node."""
+    """Junctions and roads; the center line of a road starts at its first node."""
 
     nodes: NDArray[np.float64]  # (N, 2)
     edges: tuple[tuple[int, int], ...]
     lines: tuple[Line, ...]
 
-    def neighbours(self, node: int) -> list[int]:
-        """Junctions one road away."""
+    def neighbors(self, node: int) -> list[int]:
+        """Return the adjacent junctions."""
         return [b if a == node else a for a, b in self.edges if node in (a, b)]
 
     def line(self, start: int, end: int) -> Line:
-        """Centre line of the road from one junction to a neighbouring one."""
+        """Return the center line of the road from one junction to an adjacent one."""
         for (a, b), line in zip(self.edges, self.lines, strict=True):
             if (a, b) == (start, end):
                 return line
@@ -35,7 +35,7 @@ class RoadGraph:
         raise KeyError(f'no road from node {start} to node {end}')
 
     def length_m(self) -> float:
-        """Length of all roads together."""
+        """Return the total length of all roads."""
         steps = [np.linalg.norm(np.diff(line, axis=0), axis=1).sum() for line in self.lines]
         return float(sum(steps))
 
@@ -54,7 +54,7 @@ def graph_along(line: Line) -> RoadGraph:
 
 def _bent(a: NDArray[np.float64], b: NDArray[np.float64], bend: float,
           rng: np.random.Generator) -> Line:  # fmt: skip
-    """Draw a line from a to b that sways sideways by about `bend` of its length."""
+    """Draw a curved line from a to b with lateral offsets of about `bend` of its length."""
     length = float(np.linalg.norm(b - a))
     share = np.linspace(0.0, 1.0, max(2, int(length / 2.0)))
     sway = sum(
@@ -73,25 +73,25 @@ def _lattice(columns: int, rows: int) -> Pairs:
 
 
 def _fit(size_m: float, block_m: float) -> tuple[int, float]:
-    """Junctions per side, at least three, and the length of a block that fits them."""
+    """Return the number of junctions per side, at least three, and the block length."""
     count = max(3, round(size_m / block_m) + 1)
     return count, min(block_m, size_m / (count - 1))
 
 
 def _grid(size_m: float, block_m: float, rng: np.random.Generator, jitter: float,
-          bend: float) -> Drawn:  # fmt: skip
-    """Make a lattice of unequal blocks with some roads missing."""
+          bend: float) -> Drawing:  # fmt: skip
+    """Make a grid of unequal blocks with some roads missing."""
     count, block_m = _fit(size_m, block_m)
     steps = [np.concatenate([[0], np.cumsum(block_m * rng.uniform(0.7, 1.35, count - 1))])
              for _ in range(2)]  # fmt: skip
     x, y = np.meshgrid(*steps)
     nodes = np.stack([x.ravel(), y.ravel()], axis=1)
     nodes += rng.uniform(-jitter, jitter, nodes.shape) * block_m
-    return nodes, _thinned(len(nodes), _lattice(count, count), 0.2, rng), bend
+    return nodes, _remove_some(len(nodes), _lattice(count, count), 0.2, rng), bend
 
 
-def _web(size_m: float, block_m: float, rng: np.random.Generator, bend: float) -> Drawn:
-    """Join scattered junctions to their near neighbours."""
+def _web(size_m: float, block_m: float, rng: np.random.Generator, bend: float) -> Drawing:
+    """Connect scattered junctions to their neighbors (Gabriel graph)."""
     count, block_m = _fit(size_m, block_m)
     x, y = np.meshgrid(*[np.arange(count) * block_m] * 2)
     nodes = np.stack([x.ravel(), y.ravel()], axis=1).astype(float)
@@ -99,24 +99,28 @@ def _web(size_m: float, block_m: float, rng: np.random.Generator, bend: float) -
     faces = Delaunay(nodes).simplices
     ends = [(int(f[i]), int(f[i - 1])) for f in faces for i in range(3)]
     pairs = sorted({(min(e), max(e)) for e in ends})
-    return nodes, _thinned(len(nodes), [p for p in pairs if _gabriel(nodes, *p)], 0.15, rng), bend
+    return (
+        nodes,
+        _remove_some(len(nodes), [p for p in pairs if _gabriel(nodes, *p)], 0.15, rng),
+        bend,
+    )
 
 
 def _gabriel(nodes: NDArray[np.float64], a: int, b: int) -> bool:
-    """Whether no other junction lies in the circle over a and b."""
+    """Return whether no other junction is inside the circle with diameter a-b."""
     middle, radius = (nodes[a] + nodes[b]) / 2, np.linalg.norm(nodes[a] - nodes[b]) / 2
     return int((np.linalg.norm(nodes - middle, axis=1) < radius - 1e-6).sum()) == 0
 
 
-def _ladder(columns: int, rows: int, step_x: float, step_y: float) -> Drawn:
-    """Make equal blocks, all roads straight."""
+def _ladder(columns: int, rows: int, step_x: float, step_y: float) -> Drawing:
+    """Make equal blocks with straight roads."""
     x, y = np.meshgrid(np.arange(columns) * step_x, np.arange(rows) * step_y)
     nodes = np.stack([x.ravel(), y.ravel()], axis=1)
     return nodes, _lattice(columns, rows), 0.0
 
 
-def _thinned(count: int, pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
-    """Remove some roads, but leave every junction two roads and the graph in one piece."""
+def _remove_some(count: int, pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
+    """Remove some roads, keeping the graph connected and two roads per junction."""
     kept = list(pairs)
     for k in rng.permutation(len(pairs))[: int(share * len(pairs))]:
         trial = [p for p in kept if p != pairs[k]]
@@ -137,7 +141,7 @@ def _connected(count: int, pairs: Pairs) -> bool:
     return max(group) == 0
 
 
-Layout = Callable[[float, float, np.random.Generator], Drawn]  # side, block, rng
+Layout = Callable[[float, float, np.random.Generator], Drawing]  # side, block, rng
 
 LAYOUTS: dict[str, Layout] = {
     'grid': lambda size, block, rng: _grid(size, block, rng, 0.10, 0.01),

@@ -1,4 +1,4 @@
-"""Where everything stands: plots, slots and trees along the roads of a world."""
+"""Placement of buildings, parking slots, street furniture and trees along the roads."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_training.simulator.architect import draw_building
-from lpr_training.simulator.curves import Line, arc_length, left_normals, tangents
-from lpr_training.simulator.materials import Material
+from lpr_training.simulator.geometry.materials import Material
+from lpr_training.simulator.geometry.polylines import Line, arc_length, left_normals, tangents
 from lpr_training.simulator.objects.buildings import Building
-from lpr_training.simulator.plan import Plan, rectangle
-from lpr_training.simulator.recipes import Recipe
-from lpr_training.simulator.roads import RoadGraph
+from lpr_training.simulator.world.building_plans import draw_building
+from lpr_training.simulator.world.occupancy_plan import Plan, rectangle
+from lpr_training.simulator.world.recipes import Recipe
+from lpr_training.simulator.world.roads import RoadGraph
 
 Spot = tuple[float, float, float]  # x, y, yaw
-PASSING_M = 3.6  # from the middle of a road to the middle of a parked car, at least
-JUNCTION_M = 11.0  # nothing is parked or planted nearer to the end of a road
+MIN_PARKING_OFFSET_M = 3.6  # from the center line to the middle of a parked car
+JUNCTION_M = 11.0  # kept clear at both ends of a road
 
 
 @dataclass
 class Sites:
-    """Everything that stands in a world, day or night."""
+    """The sites of all objects in a world."""
 
     buildings: list[tuple[Building, Spot]] = field(default_factory=list)
     walls: list[tuple[float, float, Material, Spot]] = field(default_factory=list)
@@ -32,10 +32,8 @@ class Sites:
     walks: list[Spot] = field(default_factory=list)  # where a person may stand
 
 
-def choose_sites(
-    roads: RoadGraph, plan: Plan, recipe: Recipe, rng: np.random.Generator
-) -> Sites:
-    """Fill the plan, the largest things first, so that nothing stands in a road or a wall."""
+def choose_sites(roads: RoadGraph, plan: Plan, recipe: Recipe, rng: np.random.Generator) -> Sites:
+    """Place all objects, the largest first, without collisions."""
     sites = Sites()
     edge = recipe.road_width_m / 2 + recipe.walk_m
     for line in roads.lines:
@@ -45,7 +43,7 @@ def choose_sites(
         _furnish(sites, plan, recipe, line, rng)
         for side in (1.0, -1.0):
             _park_along(sites, plan, recipe, line, side)
-            _stroll_along(sites, plan, recipe, line, side)
+            _walk_along(sites, plan, recipe, line, side)
     _place_halls(sites, plan, recipe, rng)
     if recipe.fenced:
         _fence_in(sites, roads, recipe)
@@ -56,7 +54,7 @@ def choose_sites(
 def _along(
     line: Line, spacing_m: float, offset_m: float, ends_m: float
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], float]]:
-    """Step along a line: yield the point at `offset_m` to the left, the left normal, the yaw."""
+    """Step along a line; yield the point `offset_m` to the left, left normal and yaw."""
     s, normal, tangent = arc_length(line), left_normals(line), tangents(line)
     for at in np.arange(ends_m, s[-1] - ends_m, spacing_m):
         i = int(np.searchsorted(s, at))
@@ -67,7 +65,7 @@ def _along(
 
 def _build_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: float,
                  rng: np.random.Generator) -> None:  # fmt: skip
-    """Put houses on one side of a road, one plot after the other."""
+    """Place buildings along one side of a road, lot by lot."""
     if recipe.style == 'none':
         return
     s, normal, tangent = arc_length(line), left_normals(line), tangents(line)
@@ -83,10 +81,10 @@ def _build_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: flo
         i = min(int(np.searchsorted(s, at + width / 2)), len(s) - 1)
         out = side * normal[i]
         yaw = float(np.arctan2(*(side * tangent[i])[::-1]))
-        centre = line[i] + out * (edge + setback + building.depth_m / 2)
-        footprint = rectangle(centre, yaw, width, building.depth_m)
+        center = line[i] + out * (edge + setback + building.depth_m / 2)
+        footprint = rectangle(center, yaw, width, building.depth_m)
         if plan.claim(footprint, edge + min(setback, 0.3)):
-            sites.buildings.append((building, (float(centre[0]), float(centre[1]), yaw)))
+            sites.buildings.append((building, (float(center[0]), float(center[1]), yaw)))
             _enclose(sites, plan, recipe, line[i] + out * (edge + 0.4), yaw, width, rng)
             at += width + gap
         else:
@@ -95,48 +93,48 @@ def _build_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: flo
 
 def _enclose(sites: Sites, plan: Plan, recipe: Recipe, front: NDArray[np.float64], yaw: float,
              width: float, rng: np.random.Generator) -> None:  # fmt: skip
-    """Put a wall, fence or hedge before part of a plot."""
+    """Put a wall, fence or hedge in front of part of a lot."""
     if rng.random() >= recipe.wall:
         return
     length = width * rng.uniform(0.3, 0.6)
     shift = rng.choice([-1.0, 1.0]) * (width - length) / 2
-    centre = front + shift * np.array([np.cos(yaw), np.sin(yaw)])
-    if not plan.claim(rectangle(centre, yaw, length, 0.6), recipe.road_width_m / 2):
+    center = front + shift * np.array([np.cos(yaw), np.sin(yaw)])
+    if not plan.claim(rectangle(center, yaw, length, 0.6), recipe.road_width_m / 2):
         return
     material = (Material.LEAF, Material.WOOD, Material.BRICK)[int(rng.integers(3))]
     height = rng.uniform(0.7, 1.8)
-    sites.walls.append((length, height, material, (float(centre[0]), float(centre[1]), yaw)))
+    sites.walls.append((length, height, material, (float(center[0]), float(center[1]), yaw)))
 
 
 def _park_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: float) -> None:
-    """Mark parking slots on one side of a road; only what is drawn each day fills them."""
+    """Mark parking slots along one side of a road, to be filled for each day."""
     if recipe.parking_m <= 0.0:
         return
     half = recipe.road_width_m / 2
-    # Beside a narrow road cars stand half on the pavement, so that there is room to pass.
-    offset = half + 2.5 if recipe.perpendicular else max(half - 0.6, PASSING_M)
+    # On narrow roads cars park partly on the sidewalk, to leave room to pass.
+    offset = half + 2.5 if recipe.perpendicular else max(half - 0.6, MIN_PARKING_OFFSET_M)
     turn = np.pi / 2 if recipe.perpendicular else (0.0 if side < 0 else np.pi)
     for point, _, yaw in _along(line, recipe.parking_m, side * offset, JUNCTION_M):
         car = rectangle(point, yaw + turn, 4.4, 1.8)
-        if plan.road_distance(point) > offset - 0.3 and not plan.is_taken(car).any():
+        if plan.road_distance(point) > offset - 0.3 and not plan.is_occupied(car).any():
             sites.slots.append((float(point[0]), float(point[1]), yaw + turn))
 
 
-def _stroll_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: float) -> None:
-    """Mark places on the pavement where people may be on a given day."""
+def _walk_along(sites: Sites, plan: Plan, recipe: Recipe, line: Line, side: float) -> None:
+    """Mark spots on the sidewalk for pedestrians, to be filled for each day."""
     if recipe.people_m <= 0.0:
         return
     offset = recipe.road_width_m / 2 + 1.4
     for point, _, yaw in _along(line, recipe.people_m, side * offset, JUNCTION_M):
-        if plan.road_distance(point) > offset - 0.6 and not plan.is_taken(point):
+        if plan.road_distance(point) > offset - 0.6 and not plan.is_occupied(point):
             sites.walks.append((float(point[0]), float(point[1]), yaw))
 
 
 def _furnish(sites: Sites, plan: Plan, recipe: Recipe, line: Line,
              rng: np.random.Generator) -> None:  # fmt: skip
-    """Put lamp posts, signs and street trees at the edge of the pavement."""
+    """Place lamp posts, signs and street trees along the curb."""
     half = recipe.road_width_m / 2
-    kerb = half + 5.2 if recipe.perpendicular else half + 0.9
+    curb = half + 5.2 if recipe.perpendicular else half + 0.9
     irregular = recipe.clutter_m > 0.0
     for side in (1.0, -1.0):
         for spacing, kind in ((recipe.lamp_m, 'lamp'), (recipe.street_tree_m, 'tree'),
@@ -144,10 +142,10 @@ def _furnish(sites: Sites, plan: Plan, recipe: Recipe, line: Line,
             if spacing <= 0.0:
                 continue
             start = JUNCTION_M + (spacing * rng.random() if irregular else 0.0)
-            for point, normal, _ in _along(line, spacing, side * kerb, start):
+            for point, normal, _ in _along(line, spacing, side * curb, start):
                 if irregular and rng.random() < 0.3:
                     continue
-                if not plan.claim(point[None], kerb - 0.6):
+                if not plan.claim(point[None], curb - 0.6):
                     continue
                 inwards = float(np.arctan2(*(-side * normal)[::-1]))
                 _put(sites, kind, (float(point[0]), float(point[1]), inwards), recipe, rng)
@@ -163,21 +161,21 @@ def _put(sites: Sites, kind: str, spot: Spot, recipe: Recipe, rng: np.random.Gen
 
 
 def _place_halls(sites: Sites, plan: Plan, recipe: Recipe, rng: np.random.Generator) -> None:
-    """Put large buildings behind the others, seen through the gaps."""
+    """Place large buildings away from the roads, visible through gaps."""
     for _ in range(recipe.halls):
         width, depth = rng.uniform([18.0, 12.0], [60.0, 25.0])
         building = Building(width, depth, int(rng.integers(2, 6)), 3.8, 'flat', 0.0, 6.0,
                             Material.METAL, detail=int(rng.integers(2**31)))  # fmt: skip
         for _attempt in range(50):
-            centre = np.asarray(plan.origin) + rng.random(2) * plan.size_m
+            center = np.asarray(plan.origin) + rng.random(2) * plan.size_m
             yaw = float(rng.uniform(-np.pi, np.pi))
-            if plan.claim(rectangle(centre, yaw, width, depth), recipe.road_width_m / 2 + 9.0):
-                sites.buildings.append((building, (float(centre[0]), float(centre[1]), yaw)))
+            if plan.claim(rectangle(center, yaw, width, depth), recipe.road_width_m / 2 + 9.0):
+                sites.buildings.append((building, (float(center[0]), float(center[1]), yaw)))
                 break
 
 
 def _fence_in(sites: Sites, roads: RoadGraph, recipe: Recipe) -> None:
-    """Put a hedge round all roads, in pieces with a gap between them."""
+    """Place a hedge with gaps around all roads."""
     points = np.concatenate(roads.lines)
     middle = (points.min(axis=0) + points.max(axis=0)) / 2
     half = np.ptp(points, axis=0) / 2 + recipe.road_width_m / 2 + 9.0
@@ -192,7 +190,7 @@ def _fence_in(sites: Sites, roads: RoadGraph, recipe: Recipe) -> None:
 
 def _plant(sites: Sites, plan: Plan, recipe: Recipe, edge: float,
            rng: np.random.Generator) -> None:  # fmt: skip
-    """Plant trees and bushes on what ground is left."""
+    """Plant trees and bushes on open ground."""
     hectares = plan.size_m[0] * plan.size_m[1] / 1e4
     for density, low, high, bush in (
         (recipe.trees_per_ha, *recipe.tree_height_m, False),

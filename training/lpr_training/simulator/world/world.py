@@ -1,4 +1,4 @@
-"""A world: roads, ground, what stands on it, and what one day adds."""
+"""A world: roads, ground, permanent objects and the objects of one day."""
 
 from dataclasses import dataclass, replace
 import zlib
@@ -6,23 +6,23 @@ import zlib
 import numpy as np
 
 from lpr_ros.core.errors import ConfigError
-from lpr_training.simulator.build import Day, Groves, build_daily, build_fixed, build_groves
-from lpr_training.simulator.curves import left_normals
-from lpr_training.simulator.ground import Ground, waves
-from lpr_training.simulator.mesh import Mesh, merge
-from lpr_training.simulator.plan import Plan
-from lpr_training.simulator.recipes import Recipe, recipe_of
-from lpr_training.simulator.roads import RoadGraph, graph_along, make_graph
-from lpr_training.simulator.sites import Sites, choose_sites
-from lpr_training.simulator.trajectory import Trajectory, terrain
+from lpr_training.simulator.geometry.ground import Ground, waves
+from lpr_training.simulator.geometry.mesh import Mesh, merge
+from lpr_training.simulator.geometry.polylines import left_normals
+from lpr_training.simulator.world.build import Day, Groves, build_daily, build_fixed, build_groves
+from lpr_training.simulator.world.occupancy_plan import Plan
+from lpr_training.simulator.world.recipes import Recipe, recipe_of
+from lpr_training.simulator.world.recorded_route import Trajectory, terrain
+from lpr_training.simulator.world.roads import RoadGraph, graph_along, make_graph
+from lpr_training.simulator.world.sites import Sites, choose_sites
 
 MARGIN_M = 55.0
-LANE_SHARE = 0.18  # of the road: how far right of its middle a recorded drive is taken to be
+LANE_OFFSET = 0.18  # of the road width: assumed offset of a recorded drive to the right
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """One world on one day. `fixed` is the same every day, `daily` is not."""
+    """A world on one day; `fixed` is the same every day, `daily` is not."""
 
     kind: str
     seed: int
@@ -38,7 +38,7 @@ class World:
     trajectory: Trajectory | None = None
 
     def mesh(self) -> Mesh:
-        """All triangles of this day."""
+        """Return all triangles of this day."""
         return merge([self.fixed, self.daily])
 
 
@@ -50,16 +50,16 @@ def make_world(
     size_m: float | None = None,
     trajectory: Trajectory | None = None,
 ) -> World:
-    """Make the world of a kind and a seed; with a trajectory, its roads follow that drive."""
+    """Generate a world from a kind and a seed; its road follows the trajectory, if given."""
     if seed < 0:
-        raise ConfigError(f'seed of a world: {seed!r} is not 0 or above')
+        raise ConfigError(f'seed of a world: {seed!r}, expected at least 0')
     recipe = recipe_of(kind)
     recipe = recipe if size_m is None else replace(recipe, size_m=size_m)
     rng = _rng(kind, seed, 'fixed')
     if trajectory is None:
         roads = make_graph(recipe.layout, recipe.size_m, recipe.block_m, rng)
     else:
-        lane = LANE_SHARE * recipe.road_width_m
+        lane = LANE_OFFSET * recipe.road_width_m
         roads = graph_along(trajectory.xy + lane * left_normals(trajectory.xy))
     plan = Plan(roads.lines, MARGIN_M)
     ground = _ground(plan, recipe, trajectory, rng)
@@ -74,7 +74,7 @@ def make_world(
 
 
 def on_day(world: World, day: Day) -> World:
-    """Return the same world on another day: other cars, other leaves, other snow."""
+    """Return the same world on another day, with other cars, leaves and snow."""
     rng = _day_rng(world.kind, world.seed, day)
     daily = build_daily(
         world.sites, world.plan, world.recipe, world.ground, world.groves, day, rng
@@ -93,7 +93,7 @@ def _day_rng(kind: str, seed: int, day: Day) -> np.random.Generator:
 def _ground(
     plan: Plan, recipe: Recipe, trajectory: Trajectory | None, rng: np.random.Generator
 ) -> Ground:
-    """Hills, and roughness that fades out on the roads."""
+    """Generate hills, and roughness that fades out on the roads."""
     cell = 1.0 if recipe.rough_m > 0.1 else 2.0
     columns, rows = (int(np.ceil(side / cell)) + 1 for side in plan.size_m)
     ground = Ground(np.zeros((rows, columns)), plan.origin, cell)

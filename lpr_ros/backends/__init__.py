@@ -1,1 +1,0 @@
-"""Adapters to SLAM back-ends: each translates verified loops into what one of them takes."""

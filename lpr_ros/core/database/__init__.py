@@ -1,0 +1,1 @@
+"""Keyframe storage: descriptors, poses, clouds, nearest-neighbor search, and map files."""

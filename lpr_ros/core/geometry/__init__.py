@@ -1,0 +1,1 @@
+"""Rigid transforms, trajectories, point clouds and the odometry noise model."""

@@ -1,0 +1,1 @@
+"""File and message formats: PointCloud2, pose files, raw clouds, npz."""

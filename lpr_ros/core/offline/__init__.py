@@ -1,0 +1,1 @@
+"""The pipeline over a whole recording: run, result, evaluation, export."""

@@ -1,0 +1,1 @@
+"""The pose graph, its optimizer, and g2o export."""

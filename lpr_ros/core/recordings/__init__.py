@@ -1,0 +1,1 @@
+"""One way to open whatever a user points at: bags, KITTI folders, packed scans."""

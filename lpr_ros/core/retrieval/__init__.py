@@ -1,0 +1,1 @@
+"""First half of the pipeline: scans to keyframes, descriptors, matches and candidates."""

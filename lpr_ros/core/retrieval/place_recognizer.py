@@ -1,0 +1,157 @@
+"""The first half of the pipeline: scan to keyframe, descriptor, matches and candidates.
+
+Its run time is short and predictable; everything slow is in the loop closer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.config import Config, option
+from lpr_ros.core.database.place_database import PlaceDatabase
+from lpr_ros.core.database.session_names import (
+    MAX_BASE_NAME_BYTES,
+    check_session_name,
+    unique_session_name,
+)
+from lpr_ros.core.errors import CloudError, ConfigError, DatabaseError, ScanError
+from lpr_ros.core.geometry.points import check_points
+from lpr_ros.core.geometry.se3 import checked_pose
+from lpr_ros.core.retrieval.keyframing import KeyframeConfig, Keyframer
+from lpr_ros.core.retrieval.sequence_filter import SequenceFilter, SequenceFilterConfig
+from lpr_ros.core.timing import CLOCK_JUMP_NS, MAX_STAMP_NS, Stopwatch
+from lpr_ros.core.types import DescriptorExtractor, KeyframeQuery, Scan
+
+
+@dataclass(frozen=True)
+class SessionConfig(Config):
+    """Sessions: the poses of a session share one odometry frame."""
+
+    name: str = option(
+        'robot', 'Name of this robot and run in the map, up to 255 bytes', fixed=True
+    )
+    max_step_m: float = option(
+        20.0, 'Odometry steps larger than this start a new session', unit='m', low=0.0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            check_session_name(self.name, MAX_BASE_NAME_BYTES)
+        except DatabaseError as error:
+            raise ConfigError(f'SessionConfig.name: {error}') from error
+
+
+class PlaceRecognizer:
+    """Processes the scans of one robot in order of time, in one thread."""
+
+    def __init__(
+        self,
+        session: SessionConfig,
+        keyframes: KeyframeConfig,
+        sequence: SequenceFilterConfig,
+        extractor: DescriptorExtractor,
+        database: PlaceDatabase,
+    ):
+        self.database = database
+        self._extractor = extractor
+        self._session_config = session
+        self._keyframer = Keyframer(keyframes)
+        self._sequence_filter = SequenceFilter(sequence)
+        self.start_session()
+
+    def configure(
+        self, session: SessionConfig, keyframes: KeyframeConfig, sequence: SequenceFilterConfig
+    ) -> None:
+        """Use new settings from the next scan on."""
+        self._session_config = session
+        self._keyframer.config = keyframes
+        self._sequence_filter.config = sequence
+
+    def start_session(self) -> None:
+        """Start a new session: poses from here on are unrelated to those before."""
+        self.session = unique_session_name(self._session_config.name, set(self.database.sessions))
+        self._keyframer = Keyframer(self._keyframer.config)
+        self._newest_ns: int | None = None
+        self._newest_T: NDArray[np.float64] | None = None
+
+    def add(self, scan: Scan) -> KeyframeQuery | None:
+        """Process one scan; return the query of the keyframe it completes, if it does.
+
+        The database is queried before the keyframe is added: no scan matches itself. ScanError:
+        the scan was skipped.
+        """
+        watch = Stopwatch()
+        check_scan(scan)
+        self._check_stamp(scan.stamp_ns)
+        self._check_step(scan)
+        keyscan = self._keyframer.add(scan)
+        if keyscan is None:
+            return None
+        watch.lap('keyframe')
+        try:
+            descriptor = self._extractor.describe(keyscan.points)
+        except CloudError as error:
+            raise ScanError('cloud', str(error)) from error
+        watch.lap('describe')
+        try:
+            keyframe = self.database.make_keyframe(
+                descriptor,
+                keyscan.points,
+                session=self.session,
+                stamp_ns=keyscan.stamp_ns,
+                T_odom_sensor=keyscan.T_odom_sensor,
+            )
+        except DatabaseError as error:  # e.g. the maximum number of sessions
+            raise ScanError('database', str(error)) from error
+        watch.lap('store')
+        matches = self.database.query(keyframe)
+        places = [self.database.place(match.keyframe_id) for match in matches]
+        candidates = self._sequence_filter.candidates(keyframe, matches, places)
+        clouds = tuple(self.database[c.match.keyframe_id] for c in candidates)
+        watch.lap('search')
+        self.database.add(keyframe)
+        watch.lap('store')
+        return KeyframeQuery(keyframe, tuple(matches), tuple(candidates), clouds, watch.seconds)
+
+    def _check_stamp(self, stamp_ns: int) -> None:
+        """Reject a stamp that is not new; a clock that was set back starts a new session."""
+        newest_ns = self._newest_ns
+        if newest_ns is not None and stamp_ns <= newest_ns:
+            if newest_ns - stamp_ns < CLOCK_JUMP_NS:
+                raise ScanError(
+                    'stamp', f'scan at {stamp_ns} ns, expected a stamp after {newest_ns} ns'
+                )
+            self.start_session()
+        self._newest_ns = stamp_ns
+
+    def _check_step(self, scan: Scan) -> None:
+        """Start a new session if odometry jumped: poses before and after it are unrelated."""
+        T, T_before = scan.T_odom_sensor, self._newest_T
+        if T is None:
+            return
+        if T_before is not None:
+            step_m = np.linalg.norm(T[:3, 3] - T_before[:3, 3])
+            if step_m > self._session_config.max_step_m:
+                self.start_session()
+                self._newest_ns = scan.stamp_ns
+        self._newest_T = T
+
+
+def check_scan(scan: Scan) -> None:
+    """Raise ScanError for an empty or invalid cloud, an invalid stamp or an invalid pose."""
+    points, T = scan.points, scan.T_odom_sensor
+    if abs(scan.stamp_ns) > MAX_STAMP_NS:
+        raise ScanError('stamp', f'scan at {scan.stamp_ns} ns, expected int32 seconds')
+    try:
+        check_points(points)
+    except CloudError as error:
+        raise ScanError('cloud', str(error)) from error
+    if len(points) == 0:
+        raise ScanError('cloud', 'expected at least one point, got none')
+    try:
+        if T is not None:
+            checked_pose(T)
+    except DatabaseError as error:
+        raise ScanError('odometry', str(error)) from error

@@ -1,0 +1,1 @@
+"""lpr_node: point clouds and odometry in, loop closures out."""

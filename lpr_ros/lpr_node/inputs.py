@@ -1,0 +1,159 @@
+"""The subscriptions of lpr_node: point clouds and odometry in, scans with poses out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nav_msgs.msg import Odometry
+from rclpy.node import Node
+from rclpy.subscription import Subscription
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Header
+
+from lpr_ros.conversions.clouds import scan_from_message
+from lpr_ros.conversions.poses import pose_from_message
+from lpr_ros.core.errors import ScanError
+from lpr_ros.core.timing import NS_PER_S, stamp_ns
+from lpr_ros.core.types import Scan
+from lpr_ros.lpr_node.config import NodeConfig, QosConfig
+from lpr_ros.lpr_node.diagnostics import ODOMETRY_DROPPED, SCANS_LOST, EventLog
+from lpr_ros.lpr_node.extrinsics import Extrinsic
+from lpr_ros.lpr_node.odometry_buffer import OdometryBuffer
+from lpr_ros.ros_utils.spin import destroy_safely
+
+MAX_SOURCES = 64  # frames of clouds whose sequence numbers are tracked
+
+
+class ScanReader:
+    """Joins clouds with odometry and the mounting pose. `read` may wait for odometry."""
+
+    def __init__(self, config: NodeConfig, extrinsic: Extrinsic):
+        self.config = config  # may be replaced at any time
+        self.extrinsic = extrinsic
+        self.odometry = OdometryBuffer(config.odometry_gap_s)
+        self.base_frame = ''
+
+    def read(self, message: PointCloud2) -> Scan:
+        """Return the scan of a message with its pose; ScanError or CloudError if unusable."""
+        check_stamp(message.header)
+        scan = scan_from_message(message)
+        config = self.config
+        if not config.use_odometry:
+            return scan
+        T_odom_base = self.odometry.wait_for(scan.stamp_ns, config.odometry_wait_s)
+        T_base_sensor = self.extrinsic.T_base_sensor(self.base_frame, message.header.frame_id)
+        return replace(scan, T_odom_sensor=T_odom_base @ T_base_sensor)
+
+
+class Inputs:
+    """Receives clouds and odometry while active; callbacks only count and forward.
+
+    The subscriptions live as long as the node and ignore messages while it is not active. Only
+    changed QoS settings replace them.
+    """
+
+    def __init__(self, node: Node, events: EventLog, on_frame: Callable[[str], None]):
+        self._node, self._events, self._on_frame = node, events, on_frame
+        self._statistics = events.statistics
+        self._subscriptions: list[Subscription] = []
+        self._subscribed: tuple[bool, QosConfig] | None = None  # settings of the subscriptions
+        self._reader: ScanReader | None = None
+        self._on_scan: Callable[[PointCloud2], None] = _ignore
+        self._is_active = False
+        self._frames = ('', '')
+        self._publisher_count = 0  # of clouds
+        self._sequence_numbers: dict[str, int] = {}  # of the last cloud, by publisher
+
+    def connect(self, reader: ScanReader, on_scan: Callable[[PointCloud2], None]) -> None:
+        """Forward clouds to `on_scan` and odometry to `reader` from now on."""
+        reader.base_frame = self._frames[1]
+        self._reader, self._on_scan = reader, on_scan
+
+    def disconnect(self) -> None:
+        """Ignore all messages, and forget who received them."""
+        self._is_active = False
+        self._reader, self._on_scan = None, _ignore
+
+    def activate(self, config: NodeConfig) -> str:
+        """Start forwarding; return the names of the topics."""
+        settings = (config.use_odometry, config.qos)
+        if settings != self._subscribed:
+            self._unsubscribe()
+            self._subscribe(config)
+            self._subscribed = settings
+        self._sequence_numbers = {}
+        self._is_active = True
+        return ', '.join(subscription.topic_name for subscription in self._subscriptions)
+
+    def deactivate(self) -> None:
+        """Ignore all messages from now on."""
+        self._is_active = False
+
+    def _subscribe(self, config: NodeConfig) -> None:
+        create, qos = self._node.create_subscription, config.qos
+        if config.use_odometry:
+            self._subscriptions.append(
+                create(Odometry, 'odometry', self._on_odometry, qos.odometry.profile())
+            )
+        self._points_topic = self._node.resolve_topic_name('points')
+        self._subscriptions.append(
+            create(PointCloud2, 'points', self._on_points, qos.points.profile())
+        )
+
+    def _unsubscribe(self) -> None:
+        for subscription in self._subscriptions:
+            destroy_safely(
+                self._node, lambda gone=subscription: self._node.destroy_subscription(gone)
+            )
+        self._subscriptions = []
+
+    def _on_points(self, message: PointCloud2, info: Mapping[str, Any]) -> None:
+        if not self._is_active:
+            return
+        number = info.get('publication_sequence_number')  # not in Humble
+        if number is not None:
+            self._count_lost(message.header.frame_id, number)
+        self._on_scan(message)
+
+    def _count_lost(self, frame_id: str, number: int) -> None:
+        """Count clouds lost in transport, or replaced by newer ones in the DDS queue."""
+        publishers = self._node.count_publishers(self._points_topic)
+        if publishers != self._publisher_count or len(self._sequence_numbers) > MAX_SOURCES:
+            self._publisher_count, self._sequence_numbers = publishers, {}
+        # Every publisher numbers its own clouds from 1. Several publishers are distinguished by
+        # the frames of their LiDARs; if they share one, losses cannot be counted.
+        source = frame_id if publishers > 1 else ''
+        last = self._sequence_numbers.get(source)
+        self._sequence_numbers[source] = number
+        if last is not None and number > last + 1 and len(self._sequence_numbers) == publishers:
+            self._statistics.count(SCANS_LOST, number - last - 1)
+
+    def _on_odometry(self, message: Odometry) -> None:
+        if not self._is_active or self._reader is None:
+            return
+        self._statistics.count('odometry')
+        try:
+            check_stamp(message.header)
+            T_odom_base = pose_from_message(message.pose.pose)
+        except ScanError as error:
+            self._events.drop_odometry(error.kind, str(error))
+            return
+        frames = message.header.frame_id, message.child_frame_id
+        if frames != self._frames:
+            self._frames = frames
+            self._on_frame(frames[0])
+        self._reader.base_frame = frames[1]
+        if not self._reader.odometry.add(stamp_ns(message.header), T_odom_base):
+            self._statistics.count(f'{ODOMETRY_DROPPED}out_of_order')
+
+
+def _ignore(message: PointCloud2) -> None:
+    pass
+
+
+def check_stamp(header: Header) -> None:
+    """Raise ScanError for a stamp that is not normalized: it may not fit into another message."""
+    if header.stamp.nanosec >= NS_PER_S:
+        raise ScanError(
+            'stamp', f'stamp with {header.stamp.nanosec} ns, expected less than {NS_PER_S} ns'
+        )

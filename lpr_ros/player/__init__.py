@@ -1,0 +1,1 @@
+"""lpr_player: publish a recording as ROS topics."""

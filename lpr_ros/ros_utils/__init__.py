@@ -1,0 +1,1 @@
+"""ROS helpers shared by the nodes: parameters, QoS, optional interfaces, spinning."""

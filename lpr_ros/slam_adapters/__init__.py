@@ -1,0 +1,1 @@
+"""Adapters that forward verified loop closures to SLAM back-ends."""

@@ -1,0 +1,180 @@
+"""The pose graph removes drift, tolerates wrong loop closures, and exports to g2o."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toy_graphs import COVARIANCE, LAP, error_m, keyframe, laps, loop_closure, perturb, read_g2o
+
+from lpr_ros.core.errors import GraphError
+from lpr_ros.core.geometry.se3 import invert, pose_from_euler
+from lpr_ros.core.pose_graph.g2o import write_g2o
+from lpr_ros.core.pose_graph.graph import Edge, PoseGraph
+from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
+from lpr_training.simulator import OdometryConfig
+from lpr_training.simulator.drive.odometry import drifting
+
+
+@pytest.fixture
+def drive(rng):
+    """Drift in heading and position only: loop closures cannot observe scale."""
+    T_true = laps(500)
+    drift = OdometryConfig(scale_sigma=0.0, heading_bias_deg=4.0, heading_walk_deg=0.5)
+    return T_true, drifting(T_true, drift, rng)
+
+
+def run(T_true, T_odom, rng, *, wrong=0, at_once=False):
+    """Drive with a correct loop closure every ten keyframes, and wrong ones in between."""
+    optimizer = PoseGraphOptimizer()
+    wrong_at = {int(i) for i in rng.choice(np.arange(LAP + 20, len(T_true)), wrong, replace=False)}
+    for i, T in enumerate(T_odom):
+        optimizer.add_keyframe(keyframe(i, T))
+        if i >= LAP and i % 10 == 0:
+            true = invert(T_true[i - LAP]) @ T_true[i]
+            optimizer.add_loop(loop_closure(i - LAP, i, perturb(true, rng)))
+        if i in wrong_at:
+            other = int(rng.integers(0, i - 40))
+            T_wrong = pose_from_euler(rng.normal(size=3), [0.0, 0.0, rng.uniform(-3, 3)])
+            optimizer.add_loop(loop_closure(other, i, T_wrong))
+        if not at_once:
+            optimizer.update()
+    optimizer.update()
+    return optimizer
+
+
+def test_loops_reduce_the_drift_to_a_fifth(drive, rng):
+    T_true, T_odom = drive
+    before = error_m(dict(enumerate(T_odom)), T_true)
+    optimizer = run(T_true, T_odom, rng)
+    assert before > 1.0
+    assert error_m(optimizer.poses, T_true) < before / 5.0
+    assert optimizer.optimize_robust() == []
+    assert error_m(optimizer.poses, T_true) < before / 5.0
+
+
+def test_wrong_loops_do_not_break_the_map(drive, rng):
+    T_true, T_odom = drive
+    before = error_m(dict(enumerate(T_odom)), T_true)
+    optimizer = run(T_true, T_odom, rng, wrong=6)
+    assert error_m(optimizer.poses, T_true) < before / 2.0
+    is_wrong = [edge.to_id - edge.from_id != LAP for edge in optimizer.optimize_robust()]
+    assert sum(is_wrong) == 6
+    assert is_wrong.count(False) <= 1
+    assert error_m(optimizer.poses, T_true) < before / 5.0
+
+
+def test_adding_loops_at_once_gives_the_same_map_as_one_by_one(drive):
+    """As after a restart of the node, which adds the whole graph before one update."""
+    T_true, T_odom = drive
+    before = error_m(dict(enumerate(T_odom)), T_true)
+    graphs = [
+        run(T_true, T_odom, np.random.default_rng(0), wrong=3, at_once=x) for x in (False, True)
+    ]
+    errors = [error_m(graph.poses, T_true) for graph in graphs]
+    assert max(errors) < before / 5.0
+    assert errors[1] < 1.1 * errors[0]
+    ends = [[(e.from_id, e.to_id) for e in graph.optimize_robust()] for graph in graphs]
+    assert ends[0] == ends[1]
+    for i in range(len(T_true)):
+        np.testing.assert_allclose(graphs[0].poses[i], graphs[1].poses[i], atol=1e-3)
+
+
+def test_poses_change_only_on_update(drive):
+    _, T_odom = drive
+    optimizer = PoseGraphOptimizer()
+    for i, T in enumerate(T_odom[:30]):
+        optimizer.add_keyframe(keyframe(i, T))
+    before = optimizer.poses
+    shift = pose_from_euler([0.0, 0.25, 0.0], [0.0, 0.0, 0.0])
+    optimizer.add_loop(loop_closure(0, 29, invert(T_odom[0]) @ T_odom[29] @ shift))
+    np.testing.assert_array_equal(optimizer.poses[29], before[29])
+    optimizer.update()
+    shift_m = (invert(T_odom[29]) @ optimizer.poses[29])[1, 3]
+    assert 0.05 < shift_m < 0.25  # between odometry and loop
+
+
+def test_map_to_odom_follows_the_latest_keyframe(drive, rng):
+    T_true, T_odom = drive
+    optimizer = run(T_true, T_odom, rng)
+    np.testing.assert_allclose(
+        optimizer.T_map_odom('a') @ T_odom[-1], optimizer.poses[len(T_odom) - 1], atol=1e-9
+    )
+    np.testing.assert_array_equal(optimizer.T_map_odom('never seen'), np.eye(4))
+
+
+def test_without_loops_poses_are_odometry(drive):
+    _, T_odom = drive
+    optimizer = PoseGraphOptimizer()
+    for i, T in enumerate(T_odom[:30]):
+        optimizer.add_keyframe(keyframe(i, T))
+    assert optimizer.optimize_robust() == []
+    np.testing.assert_allclose(optimizer.poses[29], T_odom[29], atol=1e-6)
+
+
+def test_loops_join_sessions_with_different_frames(rng):
+    T_true = laps(60)
+    T_other = pose_from_euler([100.0, -50.0, 3.0], [0.0, 0.0, 2.0]) @ T_true
+    optimizer = PoseGraphOptimizer()
+    for i, T in enumerate(T_true):
+        optimizer.add_keyframe(keyframe(i, T))
+    for i, T in enumerate(T_other):
+        optimizer.add_keyframe(keyframe(i, T, keyframe_id=100 + i, session='b'))
+    for i in (10, 30, 50):
+        optimizer.add_loop(loop_closure(i, 100 + i, perturb(np.eye(4), rng)))
+    optimizer.update()
+    for i in range(60):
+        np.testing.assert_allclose(optimizer.poses[100 + i], T_true[i], atol=0.15)
+        np.testing.assert_allclose(optimizer.poses[i], T_true[i], atol=0.15)
+    np.testing.assert_allclose(optimizer.T_map_odom('b') @ T_other[0], T_true[0], atol=0.2)
+
+
+def test_loops_bridge_an_odometry_jump(rng):
+    T_true = laps(2 * LAP)
+    T_odom = T_true.copy()
+    T_odom[150:] = pose_from_euler([200.0, 80.0, 0.0], [0.0, 0.0, 1.0]) @ T_odom[150:]
+    optimizer = run(T_true, T_odom, rng)
+    optimizer.optimize_robust()
+    assert error_m(optimizer.poses, T_true) < 0.5
+
+
+@pytest.mark.parametrize('T', [None, np.full((4, 4), np.nan)])
+def test_a_keyframe_without_a_pose_is_an_error(T):
+    with pytest.raises(GraphError, match='keyframe 3'):
+        PoseGraph().add_keyframe(keyframe(3, T))
+
+
+def test_invalid_loops_are_errors():
+    graph = PoseGraph()
+    for i in range(3):
+        graph.add_keyframe(keyframe(i, laps(3)[i]))
+    good = loop_closure(0, 2, np.eye(4))
+    with pytest.raises(GraphError, match='9'):
+        graph.add_loop(loop_closure(0, 9, np.eye(4)))
+    with pytest.raises(GraphError, match='itself'):
+        graph.add_loop(loop_closure(1, 1, np.eye(4)))
+    for bad in (np.zeros((6, 6)), np.full((6, 6), np.nan), -COVARIANCE, COVARIANCE[:5]):
+        with pytest.raises(GraphError, match='positive definite'):
+            graph.add_loop(replace(good, covariance=bad))
+    with pytest.raises(GraphError, match='already'):
+        graph.add_keyframe(keyframe(1, np.eye(4)))
+    assert [edge.is_loop for edge in graph.edges] == [False, False]
+
+
+def spd(rng):
+    A = rng.normal(size=(6, 6))
+    return 0.01 * (A @ A.T + 0.1 * np.eye(6))
+
+
+def test_gtsam_reads_what_write_g2o_wrote(tmp_path, rng):
+    poses = dict(enumerate(laps(5)))
+    edges = [Edge(i, i + 1, invert(poses[i]) @ poses[i + 1], spd(rng)) for i in range(4)]
+    edges.append(Edge(0, 4, perturb(invert(poses[0]) @ poses[4], rng), spd(rng), True))
+    write_g2o(tmp_path / 'a.g2o', poses, edges)
+    read = read_g2o(tmp_path / 'a.g2o')
+    assert read.poses.keys() == poses.keys()
+    for i, T in poses.items():
+        np.testing.assert_allclose(read.poses[i], T, atol=1e-9)
+    assert [(e.from_id, e.to_id) for e in read.edges] == [(e.from_id, e.to_id) for e in edges]
+    for edge, back in zip(edges, read.edges, strict=True):
+        np.testing.assert_allclose(back.T_from_to, edge.T_from_to, atol=1e-9)
+        np.testing.assert_allclose(back.covariance, edge.covariance, rtol=1e-6, atol=1e-9)

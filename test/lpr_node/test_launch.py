@@ -1,0 +1,108 @@
+"""The launch files declare their arguments and start the nodes that these select."""
+
+import importlib.util
+from pathlib import Path
+import re
+from types import SimpleNamespace
+
+import launch_stand_in
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Load a launch file of this repository; nodes become records of their arguments."""
+    launch_stand_in.install(monkeypatch)
+    monkeypatch.setattr(
+        'ament_index_python.packages.get_package_share_directory', lambda name: str(ROOT)
+    )
+
+    def load(name):
+        path = ROOT / 'launch' / name
+        spec = importlib.util.spec_from_file_location(name.replace('.', '_'), path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if hasattr(module, 'Node'):
+            monkeypatch.setattr(module, 'Node', lambda **given: SimpleNamespace(**given))
+        return module
+
+    return load
+
+
+def started(module, **arguments):
+    """Return the nodes that the arguments start, by executable."""
+    from launch import LaunchContext
+
+    context = LaunchContext()
+    for name, default, _ in module.ARGUMENTS:
+        context.launch_configurations[name] = arguments.get(name, default)
+    return {node.executable: node for node in module.nodes(context)}
+
+
+def test_arguments_select_the_nodes(load):
+    module = load('lpr.launch.py')
+    assert set(started(module)) == {'lpr_node'}
+    everything = started(module, pose_graph='true', rviz='true', bag='drive.mcap')
+    assert set(everything) == {'lpr_node', 'pose_graph_node', 'lpr_player', 'rviz2'}
+    assert everything['lpr_player'].arguments[0] == 'drive.mcap'
+    assert all({'use_sim_time': True}.items() <= everything[name].parameters[-1].items()
+               for name in ('lpr_node', 'pose_graph_node', 'rviz2'))  # fmt: skip
+
+
+def test_executables_are_console_scripts_of_the_package(load):
+    nodes = started(load('lpr.launch.py'), pose_graph='true', bag='drive.mcap')
+    scripts = set(re.findall(r"'(\w+) = lpr_ros\.", (ROOT / 'setup.py').read_text()))
+    assert 'lpr_node' in nodes
+    assert {name for name, node in nodes.items() if node.package == 'lpr_ros'} <= scripts
+
+
+def test_both_nodes_read_the_same_parameter_files(load):
+    """So that one /** entry sets odometry_noise for both."""
+    nodes = started(
+        load('lpr.launch.py'), pose_graph='true', preset='livox', params_file='mine.yaml'
+    )
+    expected = [str(ROOT / 'config' / 'presets' / 'livox.yaml'), 'mine.yaml']
+    for name in ('lpr_node', 'pose_graph_node'):
+        assert nodes[name].parameters[:-1] == expected
+
+
+@pytest.mark.parametrize('name', ['lpr.launch.py', 'demo.launch.py'])
+def test_every_argument_is_declared_and_described(load, name):
+    module = load(name)
+    from launch.actions import DeclareLaunchArgument
+
+    entities = module.generate_launch_description().entities
+    declared = [e for e in entities if isinstance(e, DeclareLaunchArgument)]
+    assert [d.name for d in declared] == [name for name, _, _ in module.ARGUMENTS]
+    assert all(re.fullmatch(r'[A-Z].*[^.]', d.description) for d in declared)
+
+
+def test_demo_sets_only_arguments_that_exist(load):
+    given = {name for name, _, _ in load('demo.launch.py').ARGUMENTS} | {'pose_graph'}
+    assert given <= {name for name, _, _ in load('lpr.launch.py').ARGUMENTS}
+
+
+def test_fastdds_profile_is_set_unless_the_user_has_one(load, monkeypatch):
+    module = load('lpr.launch.py')
+    for name in module.PROFILE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert len(module.fastdds_profile()) == 2
+    monkeypatch.setenv(module.PROFILE_VARIABLES[0], 'mine.xml')
+    assert module.fastdds_profile() == []
+
+
+def test_empty_arguments_set_no_parameters(load):
+    module = load('lpr.launch.py')
+    values = {name: default for name, default, _ in module.ARGUMENTS}
+    flags = {name: value == 'true' for name, value in values.items()}
+    assert module.parameters(values, flags) == {'autostart': True}
+    values |= {'map': 'a.map', 'backends': 'lio_sam, rtabmap', 'weights': 'kitti_bev'}
+    assert module.parameters(values, flags) == {
+        'autostart': True,
+        'weights': 'kitti_bev',
+        'map_path': 'a.map',
+        'load_map': True,
+        'backends': ['lio_sam', 'rtabmap'],
+    }

@@ -1,0 +1,1 @@
+"""Computations behind the figures of the paper: ICA, rank, Wasserstein distance."""

@@ -1,0 +1,1 @@
+"""Faults injected into running nodes, one at a time."""

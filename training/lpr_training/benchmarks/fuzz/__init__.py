@@ -1,0 +1,1 @@
+"""Damaged inputs to every reader of external data."""

@@ -1,0 +1,1 @@
+"""Sustained load: fast sensors and long drives."""

@@ -1,0 +1,1 @@
+"""Loop closures of whole drives."""

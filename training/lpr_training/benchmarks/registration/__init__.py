@@ -1,0 +1,1 @@
+"""Registration of scan pairs with known relative pose."""

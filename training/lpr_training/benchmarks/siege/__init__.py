@@ -1,0 +1,1 @@
+"""All faults at once, at random, for minutes or hours."""

@@ -1,0 +1,1 @@
+"""Speed: descriptor, database, node, simulator, training."""

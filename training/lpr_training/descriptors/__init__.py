@@ -1,0 +1,1 @@
+"""Descriptors of datasets, and the Scan Context baseline."""

@@ -1,0 +1,1 @@
+"""Run nodes in their own processes, for the demo and the benchmarks."""

@@ -1,0 +1,1 @@
+"""Drives through a world: routes, traffic, odometry."""

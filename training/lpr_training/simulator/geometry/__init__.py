@@ -1,0 +1,1 @@
+"""Meshes, ground, materials and polylines."""

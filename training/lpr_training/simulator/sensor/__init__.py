@@ -1,0 +1,1 @@
+"""LiDAR models and ray casting."""

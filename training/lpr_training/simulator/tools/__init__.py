@@ -1,0 +1,1 @@
+"""Export, previews and suites of simulated drives."""

@@ -1,0 +1,1 @@
+"""Worlds: layout, roads, buildings and sites."""

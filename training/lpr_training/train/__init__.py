@@ -1,0 +1,1 @@
+"""Training: data, augmentation, mining, losses and the training loop."""

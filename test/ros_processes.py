@@ -136,6 +136,7 @@ class Ros:
         stack.callback(self._shut_down)
         self._thread.start()
         self._count = 0
+        self._nodes: list[Any] = []
         self._clients: dict[tuple[Any, str], Any] = {}
 
     def node(self, name: str = '', kind: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -148,7 +149,7 @@ class Ros:
         else:
             made = kind(context=self.context, **options)
         self.executor.add_node(made)
-        self._stack.callback(made.destroy_node)
+        self._nodes.append(made)
         return made
 
     def listen(self, node: Any, kind: Any, topic: str, qos: Any = 10) -> Inbox:
@@ -191,9 +192,12 @@ class Ros:
             self.executor.spin()
 
     def _shut_down(self) -> None:
-        self.executor.shutdown()
+        """Stop spinning, then destroy nodes: the other way round the executor uses dead handles."""
         self.context.try_shutdown()
         self._thread.join(TIMEOUT_S)
+        for made in self._nodes:
+            made.destroy_node()
+        self.executor.shutdown(TIMEOUT_S)
 
 
 @contextmanager

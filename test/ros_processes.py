@@ -192,7 +192,7 @@ class Ros:
             self.executor.spin()
 
     def _shut_down(self) -> None:
-        """Stop spinning, then destroy nodes: the other way round the executor uses dead handles."""
+        """Stop spinning before nodes are destroyed: the executor would use dead handles."""
         self.context.try_shutdown()
         self._thread.join(TIMEOUT_S)
         for made in self._nodes:

@@ -87,6 +87,7 @@ class VerificationResult:
     query_id: int
     verified: LoopClosure | None = None  # passed geometric verification
     trusted: tuple[LoopClosure, ...] = ()  # newly consistent, possibly of earlier keyframes
+    retracted: tuple[LoopClosure, ...] = ()  # trusted before, now outvoted: take them back
     rejected: tuple[Candidate, ...] = ()  # failed geometric verification
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
 

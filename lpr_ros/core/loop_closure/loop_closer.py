@@ -74,7 +74,11 @@ class LoopCloser:
                 break
             rejected.append(candidate)
         return VerificationResult(
-            query.id, verified, tuple(trusted), tuple(rejected), watch.seconds
+            query.id,
+            verified,
+            tuple(trusted),
+            rejected=tuple(rejected),
+            seconds=watch.seconds,
         )
 
     def _trust(self, loop: LoopClosure, query: Keyframe, match: Keyframe) -> list[LoopClosure]:

@@ -35,7 +35,9 @@ def keyframe(index, T, *, keyframe_id=None, session='a'):
 
 
 def loop_closure(match, query, T_match_query):
-    return LoopClosure(query, match, T_match_query, COVARIANCE, 0.8, 900, Match(match, 0.1, 0.9))
+    return LoopClosure(
+        query, match, T_match_query, COVARIANCE, 0.8, 900, Match(match, 0.1, 0.9), log_odds=5.0
+    )
 
 
 def perturb(T, rng):

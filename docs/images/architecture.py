@@ -21,7 +21,7 @@ BOXES = {
     'candidates': (412, 180, CORE, 'Candidates', 'retrieval/sequence_filter.py'),
     'registered': (216, 180, CORE, 'Registered pair', 'loop_closure/registration.py'),
     'verified': (20, 180, CORE, 'Verified pair', 'loop_closure/verification.py'),
-    'closure': (20, 300, CORE, 'Loop closure', 'pairwise_consistency.py'),
+    'closure': (20, 300, CORE, 'Loop closure', 'belief.py'),
     'topics': (216, 300, SHELL, 'Topics, back-ends', 'publishers.py, slam_adapters/'),
     'graph': (412, 300, CORE, 'Corrected path', 'pose_graph/optimizer.py'),
     'map': (608, 300, OUTSIDE, 'Map file', 'database/map_file.py'),

@@ -1,7 +1,7 @@
 """Scans in, loop closures out: the whole pipeline, the same online and offline.
 
 scan -> keyframe -> descriptor -> matches -> candidates    retrieval.PlaceRecognizer
-candidates -> verified loops -> consistent loops           loop_closure.LoopCloser
+candidates -> verified loops -> believed loops             loop_closure.LoopCloser
 
 Both halves share one PlaceDatabase. This is the only file that knows both.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 from lpr_ros.core.config import Config, check_immutable, option
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
+from lpr_ros.core.loop_closure.belief import BeliefConfig
 from lpr_ros.core.loop_closure.loop_closer import LoopCloser, LoopClosureConfig
-from lpr_ros.core.loop_closure.pairwise_consistency import PairwiseConfig
 from lpr_ros.core.loop_closure.verification import VerificationConfig, Verifier
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 from lpr_ros.core.retrieval.place_recognizer import PlaceRecognizer, SessionConfig
@@ -33,14 +33,14 @@ class PipelineConfig(Config):
     database: DatabaseConfig = field(default_factory=DatabaseConfig)
     sequence: SequenceFilterConfig = field(default_factory=SequenceFilterConfig)
     verification: VerificationConfig = field(default_factory=VerificationConfig)
-    pairwise: PairwiseConfig = field(default_factory=PairwiseConfig)
+    belief: BeliefConfig = field(default_factory=BeliefConfig)
     odometry_noise: OdometryNoiseConfig = field(default_factory=OdometryNoiseConfig)
 
     @property
     def loop_closure(self) -> LoopClosureConfig:
         """The settings of the second half."""
         return LoopClosureConfig(
-            self.verification, self.pairwise, self.odometry_noise, self.max_candidates
+            self.verification, self.belief, self.odometry_noise, self.max_candidates
         )
 
 

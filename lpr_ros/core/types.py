@@ -70,6 +70,8 @@ class LoopClosure:
     overlap: float  # fraction of the query's voxels with an inlier in the match, in [0, 1]
     inliers: int
     match: Match
+    log_odds: float = 0.0  # what the geometry says: log-likelihood ratio of same and other place
+    alternatives: tuple['LoopClosure', ...] = ()  # other poses at which the two clouds agree
 
 
 @dataclass(frozen=True)

@@ -265,11 +265,11 @@ class DiesOnce(VerificationProcess):
 
     killed = 0
 
-    def verify(self, *arguments):
+    def verify(self, *arguments, **options):
         if not self.killed:
             self.killed = self.pid
             os.kill(self.pid, signal.SIGKILL)
-        return super().verify(*arguments)
+        return super().verify(*arguments, **options)
 
 
 def test_a_killed_verifier_costs_the_loops_of_one_keyframe(out, bag, extractor, monkeypatch):

@@ -66,10 +66,10 @@ class BlockedVerifier(InProcessVerifier):
         super().__init__(CONFIG.verification)
         self.entered, self.released = threading.Event(), threading.Event()
 
-    def verify(self, *arguments):
+    def verify(self, *arguments, **options):
         self.entered.set()
         assert self.released.wait(60.0)
-        return super().verify(*arguments)
+        return super().verify(*arguments, **options)
 
 
 @pytest.fixture

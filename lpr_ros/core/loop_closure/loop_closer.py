@@ -1,9 +1,12 @@
-"""Verifies the candidates of a keyframe and publishes the loop closures that are consistent."""
+"""Verifies the candidates of a keyframe and publishes the loop closures that are believed."""
 
 from dataclasses import dataclass, field
 
-from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
-from lpr_ros.core.loop_closure.pairwise_consistency import PairwiseConfig, PairwiseConsistency
+import numpy as np
+from numpy.typing import NDArray
+
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig, drift_covariance
+from lpr_ros.core.loop_closure.belief import BeliefChange, BeliefConfig, LoopBelief, Prediction
 from lpr_ros.core.loop_closure.verification import (
     InProcessVerifier,
     VerificationConfig,
@@ -14,6 +17,9 @@ from lpr_ros.core.types import Candidate, Keyframe, KeyframeQuery, LoopClosure, 
 
 # Odometry distance up to which a predicted relative pose is a useful initial guess.
 MAX_GUESS_DISTANCE_M = 60.0
+# Odometry excludes a candidate only this many standard deviations away: drift is often larger than
+# configured, and what is verified for nothing costs time only.
+IMPOSSIBLE_SIGMAS = 10.0
 
 
 @dataclass(frozen=True)
@@ -21,68 +27,82 @@ class LoopClosureConfig:
     """The settings of the loop closer."""
 
     verification: VerificationConfig = field(default_factory=VerificationConfig)
-    pairwise: PairwiseConfig = field(default_factory=PairwiseConfig)
+    belief: BeliefConfig = field(default_factory=BeliefConfig)
     odometry_noise: OdometryNoiseConfig = field(default_factory=OdometryNoiseConfig)
     max_candidates: int = 2
 
 
 class LoopCloser:
-    """Verifies candidates and checks the resulting loop closures for consistency.
+    """Verifies candidates and weighs the resulting loop closures against each other.
 
-    Accepted loop closures are kept here. Only the verifier may run in another process, so a
+    Verified loop closures are kept here. Only the verifier may run in another process, so a
     verifier that crashes loses none of them.
     """
 
     def __init__(self, config: LoopClosureConfig, verifier: Verifier | None = None):
         self._verifier = verifier or InProcessVerifier(config.verification)
-        self._pairwise = PairwiseConsistency(config.pairwise, config.odometry_noise)
+        self._belief = LoopBelief(config.belief, config.odometry_noise)
         self._config = config
 
     def configure(self, config: LoopClosureConfig) -> None:
-        """Use new settings from the next keyframe on; accepted loops are kept. Thread-safe."""
+        """Use new settings from the next keyframe on; verified loops are kept. Thread-safe."""
         self._config = config
 
     def verify_candidates(self, keyframe_query: KeyframeQuery) -> VerificationResult:
-        """Verify the candidates that odometry allows, best first, until one is accepted.
+        """Verify the candidates that odometry allows, best first.
 
-        Not thread-safe. Raises VerificationError if the verifier fails; the remaining candidates
-        are skipped.
+        Where a believed loop closure already says which place this is, one that is verified is
+        enough. Otherwise its rivals are verified too: what looks alike must be known to be told
+        apart. Not thread-safe. Raises VerificationError if the verifier fails; the remaining
+        candidates are skipped.
         """
         watch = Stopwatch()
         config = self._config
         self._verifier.configure(config.verification)
-        self._pairwise.configure(config.pairwise, config.odometry_noise)
+        self._belief.configure(config.belief, config.odometry_noise)
         query = keyframe_query.keyframe
         rejected: list[Candidate] = []
-        verified: LoopClosure | None = None
-        trusted: list[LoopClosure] = []
+        verified: list[LoopClosure] = []
+        change = BeliefChange()
         for candidate, place in zip(keyframe_query.candidates, keyframe_query.places, strict=True):
-            if len(rejected) == config.max_candidates:
+            if len(rejected) + len(verified) == config.max_candidates:
                 break
-            predicted = self._pairwise.predict(query, place)
-            radius_m = config.verification.max_loop_distance_m
-            if predicted is not None and not self._pairwise.allows(predicted, radius_m):
+            if not self._is_possible(query, place):
                 continue
-            T_guess = None
-            if predicted is not None and predicted.traveled_m <= MAX_GUESS_DISTANCE_M:
-                T_guess = predicted.T_match_query
-            verified = self._verifier.verify(query, place, candidate.match, T_guess)
+            is_undecided = self._belief.is_undecided(query, place)
+            loop = self._verifier.verify(
+                query, place, candidate.match, self._guess(query, place), thorough=is_undecided
+            )
             watch.lap('verify')
-            if verified is not None:
-                trusted = self._trust(verified, query, place)
-                watch.lap('agree')
+            if loop is None:
+                rejected.append(candidate)
+                continue
+            verified.append(loop)
+            change = change.followed_by(self._belief.add(loop, query, place))
+            watch.lap('agree')
+            if not is_undecided:
                 break
-            rejected.append(candidate)
         return VerificationResult(
             query.id,
-            verified,
-            tuple(trusted),
-            rejected=tuple(rejected),
-            seconds=watch.seconds,
+            max(verified, key=lambda loop: loop.log_odds, default=None),
+            change.trusted,
+            change.retracted,
+            tuple(rejected),
+            watch.seconds,
         )
 
-    def _trust(self, loop: LoopClosure, query: Keyframe, match: Keyframe) -> list[LoopClosure]:
-        """Return the loop closures that can be published given this one."""
-        if query.T_odom_sensor is None or match.T_odom_sensor is None:
-            return [loop]  # consistency cannot be checked without odometry
-        return self._pairwise.add(loop, query, match)
+    def _is_possible(self, query: Keyframe, place: Keyframe) -> bool:
+        """Return whether the two keyframes can be close to each other, given odometry alone."""
+        odometry = Prediction.from_odometry(query, place)
+        if odometry is None:
+            return True
+        variance = drift_covariance(odometry.traveled_m, self._config.odometry_noise)[0, 0]
+        reach_m = self._config.verification.max_loop_distance_m
+        allowed_m = reach_m + IMPOSSIBLE_SIGMAS * float(np.sqrt(variance))
+        return float(np.linalg.norm(odometry.T_match_query[:3, 3])) <= allowed_m
+
+    def _guess(self, query: Keyframe, place: Keyframe) -> NDArray[np.float64] | None:
+        predicted = self._belief.predict(query, place)
+        if predicted is None or predicted.traveled_m > MAX_GUESS_DISTANCE_M:
+            return None
+        return predicted.T_match_query

@@ -20,6 +20,11 @@ BINS = (180, 90)  # azimuth, elevation
 MARGIN_M = 1.0  # minimum range difference of a free-space violation
 MARGIN_FRACTION = 0.05  # plus this fraction of the range: oblique surfaces span a whole bin
 
+MAX_LOG_ODDS = 6.0
+LOG_ODDS_PER_VIOLATION = 60.0
+LOG_ODDS_PER_OVERLAP = 8.0
+FULL_OVERLAP = 0.85
+
 
 @dataclass(frozen=True)
 class CloudOverlap:
@@ -47,6 +52,17 @@ def measure_overlap(
     overlap_source, violation_target = _compare(target, source_in_target, inlier_distance_m)
     overlap_target, violation_source = _compare(source, target_in_source, inlier_distance_m)
     return CloudOverlap(overlap_source, overlap_target, max(violation_target, violation_source))
+
+
+def geometry_log_odds(overlap: CloudOverlap) -> float:
+    """Return what the agreement says: log-likelihood ratio of the same and of another place."""
+    shortfall = max(0.0, FULL_OVERLAP - overlap.minimum)
+    evidence = (
+        MAX_LOG_ODDS
+        - LOG_ODDS_PER_VIOLATION * overlap.free_space_violation
+        - LOG_ODDS_PER_OVERLAP * shortfall
+    )
+    return max(-MAX_LOG_ODDS, evidence)
 
 
 def _compare(

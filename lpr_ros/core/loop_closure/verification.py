@@ -1,21 +1,26 @@
 """Geometric verification: decide whether a match is the same place, and find its pose.
 
-A candidate is accepted on physical evidence: enough upright structure of each cloud overlaps with
-the other, and neither cloud violates the free space of the other (overlap.py). The number of
-inliers alone is weak evidence: a registration that is off by 20 m can have thousands.
+A candidate is judged by physical evidence: how much upright structure of each cloud overlaps with
+the other, and how much of it lies in the free space of the other (overlap.py). The number of
+inliers alone is weak evidence: a registration that is off by 20 m can have thousands. Only
+hopeless candidates are rejected here; belief.py decides how far the others are believed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.geometry.se3 import invert, propagate
+from lpr_ros.core.geometry.se3 import invert, propagate, rotation_angle_rad
 from lpr_ros.core.loop_closure.global_registration import register_globally
-from lpr_ros.core.loop_closure.overlap import CloudOverlap, measure_overlap
+from lpr_ros.core.loop_closure.overlap import (
+    CloudOverlap,
+    geometry_log_odds,
+    measure_overlap,
+)
 from lpr_ros.core.loop_closure.registration import (
     PreparedCloud,
     Refinement,
@@ -28,6 +33,7 @@ from lpr_ros.core.types import Keyframe, LoopClosure, Match
 STRATEGIES = ('none', 'gicp', 'full')
 HALF_TURN = np.diag([-1.0, -1.0, 1.0, 1.0])
 INITIAL_INLIER_SCALE = 3.0  # of the inlier distance, before refinement
+SAME_POSE_M, SAME_POSE_RAD = 1.0, np.radians(5.0)  # refined poses closer than this are one
 UNKNOWN_YAW_RAD = np.pi / np.sqrt(3.0)  # standard deviation of a uniformly distributed heading
 
 
@@ -43,20 +49,22 @@ class VerificationConfig(Config):
     )
     min_overlap: float = option(
         0.45,
-        'Minimum overlap of a loop closure, as a fraction of the upright points of either cloud',
+        'Overlap below which a candidate is rejected, as a fraction of the upright points of '
+        'either cloud',
         low=0.0,
         high=1.0,
     )
     max_free_space_violation: float = option(
-        0.06,
-        'Maximum fraction of the upright points of one cloud that lie in the free space of the '
-        'other',
+        0.15,
+        'Fraction of the upright points of one cloud that lie in the free space of the other, '
+        'above which a candidate is rejected',
         low=0.0,
         high=1.0,
     )
     early_accept_violation: float = option(
         0.02,
-        'Free-space violation at or below which an accepted pose ends the search for a better one',
+        'Free-space violation at or below which an accepted pose ends the search for a better '
+        'one, if earlier loop closures already say which place it is',
         low=0.0,
         high=1.0,
     )
@@ -109,8 +117,14 @@ class Strategy(Protocol):
         candidate: Keyframe,
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
+        *,
+        thorough: bool = True,
     ) -> LoopClosure | None:
-        """Return the loop closure, or None; T_guess is an initial guess of T_match_query."""
+        """Return the best loop closure with its alternatives, or None.
+
+        T_guess is an initial guess of T_match_query. `thorough` tries all guesses, even after one
+        that fits very well: in repeated structure others fit too.
+        """
 
 
 class Verifier(Strategy, Protocol):
@@ -138,9 +152,15 @@ class InProcessVerifier:
         candidate: Keyframe,
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
+        *,
+        thorough: bool = True,
     ) -> LoopClosure | None:
-        """Return the loop closure, or None; T_guess is an initial guess of T_match_query."""
-        return self._strategy.verify(query, candidate, match, T_guess)
+        """Return the best loop closure with its alternatives, or None.
+
+        T_guess is an initial guess of T_match_query. `thorough` tries all guesses, even after one
+        that fits very well: in repeated structure others fit too.
+        """
+        return self._strategy.verify(query, candidate, match, T_guess, thorough=thorough)
 
 
 def make_strategy(config: VerificationConfig) -> Strategy:
@@ -161,6 +181,8 @@ class NoVerification:
         candidate: Keyframe,
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
+        *,
+        thorough: bool = True,
     ) -> LoopClosure | None:
         """Return a loop closure with identity pose and a wide covariance."""
         return LoopClosure(
@@ -169,7 +191,7 @@ class NoVerification:
 
 
 class GeometricVerification:
-    """Registers the two clouds from several initial guesses and accepts the best agreement."""
+    """Registers the two clouds from several initial guesses and returns the poses that agree."""
 
     def __init__(self, config: VerificationConfig):
         self._config = config
@@ -180,45 +202,61 @@ class GeometricVerification:
         candidate: Keyframe,
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
+        *,
+        thorough: bool = True,
     ) -> LoopClosure | None:
-        """Return the loop closure with the least free-space violation, or None.
+        """Return the most likely loop closure with its alternatives, or None.
 
-        In a row of identical houses, the pose shifted by one house can be acceptable too, so the
-        search stops early only at a pose with almost no violation.
+        In a row of identical houses the pose shifted by one house can be acceptable too. It is
+        returned as an alternative, so that odometry and the way can tell them apart.
         """
         source = prepare(query.points, self._config.registration)
         target = prepare(candidate.points, self._config.registration)
         if source is None or target is None:
             return None
-        best: tuple[Refinement, CloudOverlap] | None = None
+        found: list[tuple[float, Refinement, CloudOverlap]] = []
         for T_initial in self._initial_guesses(target, source, query, candidate, T_guess):
-            if not self._is_worth_refining(target, source, T_initial):
+            accepted = self._refine(target, source, T_initial)
+            if accepted is None or any(
+                _is_same_pose(accepted[0].T_target_source, f.T_target_source) for _, f, _ in found
+            ):
                 continue
-            refined = refine(target, source, T_initial, self._config.registration)
-            if refined is None or refined.inliers < self._config.min_inliers:
-                continue
-            overlap = measure_overlap(
-                target, source, refined.T_target_source, self._config.inlier_distance_m
-            )
-            if not self._accepts(refined, overlap):
-                continue
-            if best is None or overlap.free_space_violation < best[1].free_space_violation:
-                best = (refined, overlap)
-            if best[1].free_space_violation <= self._config.early_accept_violation:
+            refined, overlap = accepted
+            found.append((geometry_log_odds(overlap), refined, overlap))
+            if (
+                not thorough
+                and overlap.free_space_violation <= self._config.early_accept_violation
+            ):
                 break
-        if best is None:
-            return None
-        refined, overlap = best
         thickness_m = 0.5 * (source.thickness_m + target.thickness_m)
-        return LoopClosure(
-            query.id,
-            candidate.id,
-            refined.T_target_source,
-            calibrated_covariance(refined.information, thickness_m, self._config),
-            overlap.overlap_source,
-            refined.inliers,
-            match,
+        loops = [
+            LoopClosure(
+                query.id,
+                candidate.id,
+                refined.T_target_source,
+                calibrated_covariance(refined.information, thickness_m, self._config),
+                overlap.overlap_source,
+                refined.inliers,
+                match,
+                log_odds,
+            )
+            for log_odds, refined, overlap in sorted(found, key=lambda x: -x[0])
+        ]
+        return replace(loops[0], alternatives=tuple(loops[1:])) if loops else None
+
+    def _refine(
+        self, target: PreparedCloud, source: PreparedCloud, T_initial: NDArray[np.float64]
+    ) -> tuple[Refinement, CloudOverlap] | None:
+        """Refine an initial guess; None if the clouds do not agree at the pose found."""
+        if not self._is_worth_refining(target, source, T_initial):
+            return None
+        refined = refine(target, source, T_initial, self._config.registration)
+        if refined is None or refined.inliers < self._config.min_inliers:
+            return None
+        overlap = measure_overlap(
+            target, source, refined.T_target_source, self._config.inlier_distance_m
         )
+        return (refined, overlap) if self._accepts(refined, overlap) else None
 
     def _initial_guesses(
         self,
@@ -255,6 +293,14 @@ class GeometricVerification:
             and float(np.linalg.norm(refined.T_target_source[:3, 3]))
             <= self._config.max_loop_distance_m
         )
+
+
+def _is_same_pose(T_a: NDArray[np.float64], T_b: NDArray[np.float64]) -> bool:
+    """Return whether two guesses converged to one pose."""
+    change = invert(T_a) @ T_b
+    return bool(
+        np.linalg.norm(change[:3, 3]) < SAME_POSE_M and rotation_angle_rad(change) < SAME_POSE_RAD
+    )
 
 
 def _odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] | None:

@@ -56,6 +56,8 @@ class VerificationProcess:
         candidate: Keyframe,
         match: Match,
         T_guess: NDArray[np.float64] | None = None,
+        *,
+        thorough: bool = True,
     ) -> LoopClosure | None:
         """Verify a candidate; raise VerificationError if the child failed and was replaced."""
         if self._verifications >= self._max_verifications:
@@ -66,7 +68,7 @@ class VerificationProcess:
         watchdog.start()
         began_s = time.monotonic()
         try:
-            self._connection.send((self._config, query, candidate, match, T_guess))
+            self._connection.send((self._config, query, candidate, match, T_guess, thorough))
             answer = self._connection.recv()
             self._has_answered = True
         except (EOFError, OSError) as error:
@@ -142,13 +144,13 @@ def serve(connection: 'Connection[Any, Any]') -> None:
     verifier: InProcessVerifier | None = None
     while True:
         try:
-            config, query, candidate, match, T_guess = connection.recv()
+            config, *candidate, thorough = connection.recv()
         except (EOFError, OSError):
             return
         try:
             verifier = verifier or InProcessVerifier(config)
             verifier.configure(config)
-            answer: LoopClosure | str | None = verifier.verify(query, candidate, match, T_guess)
+            answer: LoopClosure | str | None = verifier.verify(*candidate, thorough=thorough)
         except Exception as error:  # raised in the parent
             answer = f'{type(error).__name__}: {error}'
         try:

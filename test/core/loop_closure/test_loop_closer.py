@@ -1,4 +1,4 @@
-"""The loop closer gates candidates by odometry, limits verification, and publishes loops."""
+"""The loop closer verifies what odometry allows, and rivals until it is decided."""
 
 from dataclasses import replace
 
@@ -16,13 +16,14 @@ class RecordingVerifier:
 
     def __init__(self, T_true, accept=True):
         self._T_true, self._accept = T_true, accept
-        self.calls = []
+        self.calls, self.thorough = [], []
 
     def configure(self, config):
         pass
 
-    def verify(self, query, candidate, match, T_guess=None):
+    def verify(self, query, candidate, match, T_guess=None, *, thorough=True):
         self.calls.append((candidate.id, T_guess))
+        self.thorough.append(thorough)
         if not self._accept:
             return None
         T = invert(self._T_true[candidate.id]) @ self._T_true[query.id]
@@ -64,7 +65,7 @@ def test_only_predictions_over_short_odometry_are_initial_guesses(keyframes):
     for i in (0, 2, 10, 39):
         closer.verify_candidates(query_for(keyframes[LAP + i], keyframes[i]))
     guesses = [T_guess is not None for _, T_guess in verifier.calls]
-    assert guesses == [False, False, True, False]
+    assert guesses == [False, True, True, False]
     np.testing.assert_allclose(verifier.calls[2][1], np.eye(4), atol=1e-9)
 
 
@@ -78,12 +79,17 @@ def test_loops_without_odometry_are_published_at_once(keyframes, without):
         match = replace(match, T_odom_sensor=None)
     closer = LoopCloser(LoopClosureConfig(), RecordingVerifier(laps(LAP + 40)))
     result = closer.verify_candidates(query_for(query, match))
-    assert result.trusted == (result.verified,)
+    assert [(x.query_id, x.match_id) for x in result.trusted] == [(LAP, 0)]
 
 
-def test_loops_with_odometry_wait_for_consistency(keyframes):
-    closer = LoopCloser(LoopClosureConfig(), RecordingVerifier(laps(LAP + 40)))
-    first = closer.verify_candidates(query_for(keyframes[LAP], keyframes[0]))
-    second = closer.verify_candidates(query_for(keyframes[LAP + 2], keyframes[2]))
-    assert first.trusted == ()
-    assert second.trusted == (first.verified, second.verified)
+def test_rivals_are_verified_until_it_is_decided(keyframes):
+    """Then one loop closure per keyframe is enough, and a pose that fits ends the search."""
+    verifier = RecordingVerifier(laps(LAP + 40))
+    closer = LoopCloser(LoopClosureConfig(), verifier)
+    first = closer.verify_candidates(query_for(keyframes[LAP], keyframes[0], keyframes[6]))
+    assert [candidate for candidate, _ in verifier.calls] == [0, 6]
+    assert len(first.trusted) == 2
+    second = closer.verify_candidates(query_for(keyframes[LAP + 2], keyframes[2], keyframes[8]))
+    assert [candidate for candidate, _ in verifier.calls[2:]] == [2]
+    assert len(second.trusted) == 1
+    assert verifier.thorough == [True, False, False]

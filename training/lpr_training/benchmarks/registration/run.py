@@ -17,11 +17,7 @@ from tqdm import tqdm
 
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.geometry.se3 import local_error
-from lpr_ros.core.loop_closure.pairwise_consistency import (
-    PairwiseConfig,
-    is_consistent_with_odometry,
-    with_odometry,
-)
+from lpr_ros.core.loop_closure.belief import Evidence, log_ratio, odometry_cycle
 from lpr_ros.core.loop_closure.verification import VerificationConfig, make_strategy
 from lpr_ros.core.markdown import markdown_table
 from lpr_ros.core.types import LoopClosure, Match
@@ -180,11 +176,13 @@ def _error_m(closure: LoopClosure, pair: Pair) -> float:
 
 
 def _agrees_with_odometry(closure: LoopClosure, pair: Pair) -> bool:
-    """Return whether odometry permits the loop: the first check of pairwise consistency."""
-    placed = with_odometry(closure, pair.query, pair.match)
-    return placed is not None and is_consistent_with_odometry(
-        placed, OdometryNoiseConfig(), PairwiseConfig().chi2
-    )
+    """Return whether odometry speaks for the loop rather than against it."""
+    T_query, T_match = pair.query.T_odom_sensor, pair.match.T_odom_sensor
+    if T_query is None or T_match is None:
+        return False
+    ends_m = pair.query.traveled_m, pair.match.traveled_m
+    placed = Evidence(closure, T_query, T_match, *ends_m, closure.log_odds)
+    return bool(log_ratio(*odometry_cycle(placed, OdometryNoiseConfig()))[0] > 0.0)
 
 
 def _verify(

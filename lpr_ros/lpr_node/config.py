@@ -8,12 +8,14 @@ from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.descriptor_extractor import DEVICES
 from lpr_ros.core.pipeline import PipelineConfig
-from lpr_ros.slam_adapters.registry import ADAPTERS, AdaptersConfig
+from lpr_ros.slam_adapters.registry import ADAPTERS, adapters_config
 
 RELIABILITIES = {
     'best_effort': ReliabilityPolicy.BEST_EFFORT,
     'reliable': ReliabilityPolicy.RELIABLE,
 }
+# Built here and not in the registry: another package registers its adapter before this import.
+AdaptersConfig = adapters_config(ADAPTERS)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,7 @@ from simulated_pairs import simulate
 from lpr_ros.core.errors import CloudError
 from lpr_ros.core.geometry.points import points_in_range
 from lpr_ros.core.geometry.se3 import (
-    adjoint,
-    covariance_in_parent,
     invert,
-    local_error,
     pose_from_euler,
     rotation_angle_rad,
     transform_points,
@@ -144,24 +141,6 @@ def test_upright_points_are_those_of_tall_grid_cells():
     np.testing.assert_array_equal(np.sort(kept, axis=0), np.sort(trunk, axis=0))
     assert len(upright_points(ground, 1.0, 0.0)) == 2
     assert len(upright_points(ground[:0], 1.0, 0.5)) == 0
-
-
-def test_the_adjoint_maps_small_motions_between_frames(rng):
-    T_a_b = pose_from_euler(rng.normal(size=3), rng.normal(size=3))
-    small = 1e-5 * rng.normal(size=6)
-    step = pose_from_euler(small[:3], small[3:])
-    moved = local_error(np.eye(4), T_a_b @ step @ invert(T_a_b))
-    np.testing.assert_allclose(moved, adjoint(T_a_b) @ small, atol=1e-9)
-
-
-def test_covariance_in_parent_rotates_the_axes(rng):
-    """The query faces left of the match: its x axis is the y axis of the match."""
-    T_match_query = pose_from_euler([3.0, 2.0, 0.0], [0.0, 0.0, np.pi / 2])
-    covariance = np.diag([0.25, 0.01, 0.01, 0.001, 0.002, 0.003])
-    expected = np.diag([0.01, 0.25, 0.01, 0.002, 0.001, 0.003])
-    np.testing.assert_allclose(
-        covariance_in_parent(T_match_query, covariance), expected, atol=1e-12
-    )
 
 
 @pytest.mark.parametrize('depth_m', [0.02, 0.5])

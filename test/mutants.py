@@ -41,10 +41,16 @@ MEMORY_BYTES = 6 * 2**30
 
 # Module -> test files, the fastest first.
 TESTS = {
-    'core/database/descriptor_index': ('core/database/test_place_database.py',),
-    'core/database/faiss_index': ('core/database/test_place_database.py',),
+    'core/database/descriptor_index': (
+        'core/database/test_descriptor_index.py',
+        'core/database/test_place_database.py',
+    ),
+    'core/database/faiss_index': (
+        'core/database/test_descriptor_index.py',
+        'core/database/test_place_database.py',
+    ),
     'core/database/keyframe_table': (
-        'core/database/test_map_validation.py',
+        'core/database/test_keyframe_table.py',
         'core/database/test_place_database.py',
     ),
     'core/database/place_database': (

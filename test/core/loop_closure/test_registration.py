@@ -15,6 +15,7 @@ from lpr_ros.core.geometry.se3 import (
 from lpr_ros.core.loop_closure.global_registration import register_globally
 from lpr_ros.core.loop_closure.registration import (
     RegistrationConfig,
+    closest_points,
     prepare,
     refine,
     upright_points,
@@ -139,8 +140,37 @@ def test_upright_points_are_those_of_tall_grid_cells():
     trunk = np.array([[8.1, 0.1, -1.7], [8.2, 0.2, 0.5], [8.3, 0.3, 1.0]], np.float32)
     kept = upright_points(np.concatenate([ground, trunk]), 1.0, 0.5)
     np.testing.assert_array_equal(np.sort(kept, axis=0), np.sort(trunk, axis=0))
-    assert len(upright_points(ground, 1.0, 0.0)) == 2
+    assert upright_points(ground, 1.0, 0.0) is ground
     assert len(upright_points(ground[:0], 1.0, 0.5)) == 0
+    assert len(upright_points(ground[:1], 1.0, 0.5)) == 0
+
+
+@pytest.mark.parametrize(('cell_m', 'height_m'), [(1.0, 0.5), (2.0, 0.75), (0.5, 1.5)])
+def test_upright_points_are_found_cell_by_cell(rng, cell_m, height_m):
+    """Heights are multiples of a quarter meter, so that some cells are exactly at the limit."""
+    points = np.round(4.0 * rng.uniform([-6, -9, -1], [5, 3, 1], (300, 3))).astype(np.float32) / 4
+    cells = {}
+    for point in points:
+        cells.setdefault(tuple(np.floor(point[:2] / cell_m)), []).append(point)
+    tall = [
+        p for column in cells.values() for p in column if np.ptp(column, axis=0)[2] >= height_m
+    ]
+    assert 0 < len(tall) < 300
+    kept = upright_points(points, cell_m, height_m)
+    assert sorted(map(tuple, kept)) == sorted(map(tuple, tall))
+
+
+@pytest.mark.parametrize('count', [1, 50, 100, 200])
+def test_the_closest_points_are_kept_in_order(rng, count):
+    points = rng.normal(size=(100, 3)).astype(np.float32)
+    nearest = np.sort(np.argsort(np.linalg.norm(points, axis=1))[:count])
+    np.testing.assert_array_equal(closest_points(points, count), points[nearest])
+
+
+def test_a_cloud_of_the_minimum_size_is_prepared(rng):
+    points = np.floor(rng.permutation(1000)[:100, None] / [1, 10, 100]).astype(np.float32)
+    assert len(prepare(points, RegistrationConfig(min_points=100)).points) == 100
+    assert prepare(points[1:], RegistrationConfig(min_points=100)) is None
 
 
 @pytest.mark.parametrize('depth_m', [0.02, 0.5])

@@ -1,4 +1,4 @@
-"""The ROS interfaces of lpr_node that outlive its configurations."""
+"""The topics, SLAM adapters and tf listener of lpr_node; they outlive its configurations."""
 
 from rclpy.node import Node
 

@@ -20,7 +20,8 @@ def recording_format(path: Path) -> type[Recording]:
     """Return the class that reads a path; DatasetError if there is nothing to read."""
     path = Path(path)
     if not path.exists():
-        expected = ', '.join(kind.description for kind in (*FORMATS.values(), BagRecording))
+        formats: list[type[Recording]] = [*FORMATS.values(), BagRecording]
+        expected = ', '.join(kind.description for kind in formats)
         raise DatasetError(f'{path}: no such file or folder; expected one of: {expected}')
     if (path / 'sequences').is_dir():
         found = sorted(str(folder) for folder in (path / 'sequences').iterdir())

@@ -27,7 +27,7 @@ class SubscriptionQosConfig(Config):
         choices=tuple(RELIABILITIES), fixed=True,
     )  # fmt: skip
     depth: int = option(
-        2, 'Messages queued in DDS; a deep queue of scans makes them old, a depth of 1 loses some',
+        2, 'Depth of the subscription queue; a deep queue delays scans, a depth of 1 drops some',
         low=1, high=10_000, fixed=True,
     )  # fmt: skip
 

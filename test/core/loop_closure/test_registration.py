@@ -148,7 +148,7 @@ def test_upright_points_are_those_of_tall_grid_cells():
 @pytest.mark.parametrize(('cell_m', 'height_m'), [(1.0, 0.5), (2.0, 0.75), (0.5, 1.5)])
 def test_upright_points_are_found_cell_by_cell(rng, cell_m, height_m):
     """Heights are multiples of a quarter meter, so that some cells are exactly at the limit."""
-    points = np.round(4.0 * rng.uniform([-6, -9, -1], [5, 3, 1], (300, 3))).astype(np.float32) / 4
+    points = np.round(4.0 * rng.uniform([-15, -3, -1], [9, 2, 1], (300, 3))).astype(np.float32) / 4
     cells = {}
     for point in points:
         cells.setdefault(tuple(np.floor(point[:2] / cell_m)), []).append(point)

@@ -105,6 +105,15 @@ def test_submap_holds_the_scans_within_its_length():
     assert plan(straight([0.0, *[1.0] * 8]), config)[8] == (5, 6, 7, 8)
 
 
+def test_submaps_may_be_shorter_than_a_meter():
+    config = KeyframeConfig(distance_m=1.0, submap_m=0.5, submap_step_m=0.0, submap_voxel_m=5.0)
+    assert plan(straight([0.0, *[0.25] * 4]), config)[4] == (2, 3, 4)
+    (scan,) = make_scans(1)
+    assert len(prepare(scan, config).points) < 200
+    by_time = KeyframeConfig(distance_m=1.0, interval_s=0.1, submap_m=0.5)
+    assert selected(plan([None] * 3, by_time)) == []
+
+
 def test_submap_skips_scans_of_a_stationary_robot():
     config = KeyframeConfig(distance_m=2.0, submap_m=10.0, submap_step_m=0.5)
     planned = plan(straight([0.0, 1.0, 0.0, 0.0, 0.1, 1.0]), config)

@@ -87,6 +87,26 @@ def test_the_traveled_distance_is_the_sum_of_the_known_steps():
         table.extend(place_row(i, traveled_m, T), ['a'])
 
 
+@pytest.mark.parametrize(
+    ('limits', 'count'),
+    [
+        ({}, 4),
+        ({'age_ns': 20}, 3),
+        ({'age_ns': 21}, 2),
+        ({'gap_m': 0.5}, 4),
+        ({'gap_m': 0.75}, 3),
+        ({'gap_keyframes': 3}, 1),
+        ({'gap_keyframes': 9}, 0),
+        ({'age_ns': 20, 'gap_m': 0.75, 'gap_keyframes': 2}, 2),
+    ],
+)
+def test_eligible_keyframes_are_past_all_limits(limits, count):
+    """Keyframes at 10, 20, 30 and 40 ns after 0, 1/2, 1 and 3/2 m; the query is at 50 ns, 2 m."""
+    timeline = extended(Timeline('a', 0), 10, 20, 30, 40, traveled_m=[0.0, 0.5, 1.0, 1.5])
+    unlimited = {'age_ns': 0, 'gap_m': 0.0, 'gap_keyframes': 0}
+    assert timeline.eligible(50, 2.0, **(unlimited | limits)) == count
+
+
 def test_rows_of_several_sessions_are_numbered_in_each():
     table = KeyframeTable()
     table.extend(place_row(5, 0.0, at(9.0)), ['b'])

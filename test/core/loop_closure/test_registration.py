@@ -181,10 +181,12 @@ def test_thickness_is_the_spread_of_points_across_the_surface(rng, depth_m):
     corner = np.concatenate(faces).astype(np.float32)
     turned = corner @ pose_from_euler([0, 0, 0], [0.3, 0.2, 1.0])[:3, :3].T.astype(np.float32)
     config = RegistrationConfig(voxel_m=0.05)
-    straight, oblique = (prepare(cloud, config).thickness_m for cloud in (corner, turned))
+    moved = turned + np.float32([30.0, -20.0, 10.0])
+    straight, oblique, distant = (prepare(c, config).thickness_m for c in (corner, turned, moved))
     # Twenty neighbors in a thick cloud reach less far than it is deep; near edges they see two.
     assert 0.4 * depth_m < straight < 1.1 * depth_m + 0.02
     assert oblique == pytest.approx(straight, rel=0.1)
+    assert distant == pytest.approx(straight, rel=0.1)
 
 
 def test_few_points_have_a_thickness_too(rng):

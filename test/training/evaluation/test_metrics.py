@@ -155,6 +155,7 @@ def test_rates_without_any_case_are_defined():
     assert no_revisits.recall().tolist() == [0.0, 0.0]
     assert no_revisits.precision().tolist() == [1.0, 0.0]
     assert no_revisits.recall_at_full_precision() == 0.0
+    assert no_revisits.f1_max() == 0.0
 
 
 def test_detection_without_queries_or_candidates():

@@ -105,6 +105,12 @@ def test_submap_holds_the_scans_within_its_length():
     assert plan(straight([0.0, *[1.0] * 8]), config)[8] == (5, 6, 7, 8)
 
 
+def test_without_submaps_a_keyframe_is_a_single_scan():
+    config = KeyframeConfig(distance_m=0.0, interval_s=0.2)
+    planned = plan(straight([0.0, 0.1, 0.0, 5.0, 0.0]), config)
+    assert planned == [(0,), None, (2,), None, (4,)]
+
+
 def test_submaps_may_be_shorter_than_a_meter():
     config = KeyframeConfig(distance_m=1.0, submap_m=0.5, submap_step_m=0.0, submap_voxel_m=5.0)
     assert plan(straight([0.0, *[0.25] * 4]), config)[4] == (2, 3, 4)

@@ -76,7 +76,10 @@ def test_adapter_example_publishes_pairs(execute):
 
 @pytest.mark.skipif(importlib.util.find_spec('rclpy') is None, reason='ROS is not installed')
 def test_node_accepts_an_adapter_that_was_registered_before_it_is_imported():
-    check = "from lpr_ros.lpr_node.config import NodeConfig; NodeConfig(backends=('pairs',))"
+    check = (
+        'from lpr_ros.lpr_node.config import NodeConfig\n'
+        "NodeConfig(backends=('pairs',)).adapters.pairs\n"
+    )
     example = examples()['SLAM adapter'][0]
     run = subprocess.run([sys.executable, '-c', example + check], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

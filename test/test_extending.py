@@ -5,6 +5,7 @@ from importlib import import_module
 import importlib.util
 from pathlib import Path
 import re
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -12,13 +13,16 @@ import numpy as np
 import pytest
 import torch
 
+from lpr_ros.core.geometry.se3 import pose_from_euler
+from lpr_ros.core.geometry.trajectory import Trajectory
+from lpr_ros.core.io.pose_files import write_tum
 from lpr_ros.core.model.config import ModelConfig
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantize import quantize
 from lpr_ros.core.sparse.batch import collate
 
 PAGE = Path(__file__).resolve().parents[1] / 'docs' / 'extending.md'
-MAX_LINES = 15  # of code, without imports
+MAX_LINES = 10  # of code, without imports
 
 
 def examples() -> dict[str, list[str]]:
@@ -64,9 +68,36 @@ def test_adapter_example_publishes_pairs(execute):
     sent = []
     publisher = SimpleNamespace(publish=lambda message: sent.append(list(message.data)))
     node = SimpleNamespace(create_publisher=lambda kind, topic, depth: publisher)
-    adapter = added.registry['pairs'].adapter(node, added.PairsConfig())
+    entry = added.registry['pairs']
+    adapter = entry.adapter(node, entry.config())
     adapter.publish(None, SimpleNamespace(id=5), SimpleNamespace(id=1), np.eye(4))
     assert sent == [[5, 1]]
+
+
+@pytest.mark.skipif(importlib.util.find_spec('rclpy') is None, reason='ROS is not installed')
+def test_node_accepts_an_adapter_that_was_registered_before_it_is_imported():
+    check = (
+        'from lpr_ros.lpr_node.config import NodeConfig\n'
+        "NodeConfig(backends=('pairs',)).adapters.pairs\n"
+    )
+    example = examples()['SLAM adapter'][0]
+    run = subprocess.run([sys.executable, '-c', example + check], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert subprocess.run([sys.executable, '-c', check], capture_output=True).returncode == 1
+
+
+def test_recording_example_is_opened_before_the_bag(execute, tmp_path):
+    execute('Recording format', 'lpr_ros.core.recordings.open', 'FORMATS')
+    T = np.stack([pose_from_euler([x, 0.0, 0.0], [0.0, 0.0, 0.5]) for x in (0.0, 3.0)])
+    write_tum(tmp_path / 'poses.tum', Trajectory(np.array([100, 200]), T))
+    clouds = np.random.default_rng(0).normal(size=(2, 10, 3)).astype(np.float32)
+    for number, cloud in enumerate(clouds):
+        np.save(tmp_path / f'{number}.npy', cloud)
+    recording = import_module('lpr_ros.core.recordings.open').open_recording(tmp_path)
+    for read, cloud, T_odom_sensor in zip(recording, clouds, T, strict=True):
+        np.testing.assert_array_equal(read.scan.points, cloud)
+        np.testing.assert_allclose(read.scan.T_odom_sensor, T_odom_sensor, atol=1e-9)
+    assert recording.stamps_ns.tolist() == [100, 200]
 
 
 def test_model_examples_describe_clouds(execute, rng):

@@ -39,6 +39,17 @@ def modules() -> Iterator[tuple[str, Path]]:
 NAMES = {name for name, _ in modules()}
 
 
+def test_the_table_of_changes_names_existing_code():
+    text = PAGE.read_text(encoding='utf-8').partition('## Where to make a change')[2]
+    rows = text.partition('\n## ')[0]
+    named = re.findall(r'`([\w/]+\.py)` ((?:`\w+`(?:, )?)+)', rows)
+    assert len(named) >= 10
+    for path, symbols in named:
+        source = (ROOT / path).read_text(encoding='utf-8')
+        for symbol in re.findall(r'\w+', symbols):
+            assert re.search(rf'\b{symbol}\b', source), f'{path} has no {symbol}'
+
+
 def imports_of(path: Path) -> set[str]:
     """Return the modules of ours that a file imports, also inside functions."""
     found = set()

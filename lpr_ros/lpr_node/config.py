@@ -8,12 +8,14 @@ from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.model.descriptor_extractor import DEVICES
 from lpr_ros.core.pipeline import PipelineConfig
-from lpr_ros.slam_adapters.registry import ADAPTERS, AdaptersConfig
+from lpr_ros.slam_adapters.registry import ADAPTERS, adapters_config
 
 RELIABILITIES = {
     'best_effort': ReliabilityPolicy.BEST_EFFORT,
     'reliable': ReliabilityPolicy.RELIABLE,
 }
+# Built here and not in the registry: another package registers its adapter before this import.
+AdaptersConfig = adapters_config(ADAPTERS)
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class SubscriptionQosConfig(Config):
         choices=tuple(RELIABILITIES), fixed=True,
     )  # fmt: skip
     depth: int = option(
-        2, 'Messages queued in DDS; a deep queue of scans makes them old, a depth of 1 loses some',
+        2, 'Depth of the subscription queue; a deep queue delays scans, a depth of 1 drops some',
         low=1, high=10_000, fixed=True,
     )  # fmt: skip
 

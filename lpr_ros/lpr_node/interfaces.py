@@ -1,14 +1,14 @@
-"""The ROS interfaces of lpr_node that outlive its configurations."""
+"""The topics, SLAM adapters and tf listener of lpr_node; they outlive its configurations."""
 
 from rclpy.node import Node
 
-from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.lpr_node.config import AdaptersConfig, NodeConfig
 from lpr_ros.lpr_node.diagnostics import EventLog, Statistics
 from lpr_ros.lpr_node.extrinsics import TfLookup, tf_lookup
 from lpr_ros.lpr_node.inputs import Inputs
 from lpr_ros.lpr_node.publishers import Publishers
 from lpr_ros.ros_utils.spin import destroy_safely
-from lpr_ros.slam_adapters.registry import AdaptersConfig, SlamAdapters
+from lpr_ros.slam_adapters.registry import SlamAdapters
 
 
 class Interfaces:

@@ -170,7 +170,7 @@ class MapAutosave:
             if self._lock is not lock_before:  # leave it to a node that loads this map
                 self.release()
             raise MapError(
-                f'{path}: holds keyframes that this node did not load, or forgot in a reset; '
+                f'{path}: has keyframes that this node did not load or has deleted in a reset; '
                 'call ~/save_map to replace it'
             )
         if len(database) > (saved.keyframes if saved and is_ours else 0):

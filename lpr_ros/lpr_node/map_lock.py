@@ -90,7 +90,7 @@ class MapLock:
                 self._write_pid()
                 return
             self.release()  # removed between opening and locking
-        raise MapError(f'{self._lock_path}: replaced again and again while it was being locked')
+        raise MapError(f'{self._lock_path}: keeps being replaced while it is being locked')
 
     @property
     def is_held(self) -> bool:

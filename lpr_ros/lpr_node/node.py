@@ -1,4 +1,4 @@
-"""lpr_node: point clouds and odometry in, loop closures out. A lifecycle node.
+"""lpr_node: the lifecycle node with its services, parameters and timer.
 
 Callbacks return quickly: one worker thread waits for odometry and describes scans, another one
 verifies candidates.

@@ -28,7 +28,7 @@ class AdapterEntry:
     """The class of an adapter, called with the node and its settings, and that of the settings."""
 
     adapter: Callable[[Node, Any], Adapter]
-    config: type[Config]
+    config: type[Config] = Config  # no settings
 
 
 ADAPTERS: dict[str, AdapterEntry] = {
@@ -46,9 +46,6 @@ def adapters_config(entries: Mapping[str, AdapterEntry]) -> type[Config]:
     return make_dataclass(
         'AdaptersConfig', sections, bases=(Config,), frozen=True, namespace=namespace
     )
-
-
-AdaptersConfig = adapters_config(ADAPTERS)
 
 
 class SlamAdapters:

@@ -1,4 +1,4 @@
-"""Configuration: what is wrong is refused by its name, what is right survives every round trip."""
+"""Configurations reject invalid values by name, and valid ones survive every round trip."""
 
 from dataclasses import FrozenInstanceError, dataclass, field, fields
 import json
@@ -22,16 +22,16 @@ from lpr_ros.core.model.config import (
 
 @dataclass(frozen=True)
 class Inner(Config):
-    size: float = option(1.0, 'a length', unit='m', low=0.0, high=10.0)
-    modes: tuple[str, ...] = option(('a',), 'some of these', choices=('a', 'b'))
+    size: float = option(1.0, 'Length', unit='m', low=0.0, high=10.0)
+    modes: tuple[str, ...] = option(('a',), 'Selected modes', choices=('a', 'b'))
 
 
 @dataclass(frozen=True)
 class Outer(Config):
-    count: int = option(3, 'how many', low=1)
-    is_on: bool = option(True, 'whether')
-    box: tuple[float, float] = option((1.0, 2.0), 'two sides', low=0.0)
-    name: str = option('x', 'any text')
+    count: int = option(3, 'Number of items', low=1)
+    is_on: bool = option(True, 'Enable it')
+    box: tuple[float, float] = option((1.0, 2.0), 'Width and height', low=0.0)
+    name: str = option('x', 'Name')
     inner: Inner = field(default_factory=Inner)
 
 
@@ -89,7 +89,7 @@ def test_presets_survive_a_yaml_file(preset, tmp_path):
         ([1], r'Outer: expected a mapping, got \[1\]'),
     ],
 )
-def test_wrong_key_type_or_value_is_refused_by_name(data, message):
+def test_a_wrong_key_type_or_value_is_rejected_by_name(data, message):
     with pytest.raises(ConfigError, match=message):
         Outer.from_dict(data)
 
@@ -99,17 +99,17 @@ def test_integers_become_floats_where_floats_are_declared():
     assert (size, type(size)) == (3.0, float)
 
 
-def test_wrong_value_in_the_constructor_is_refused_too():
+def test_the_constructor_rejects_wrong_values_too():
     with pytest.raises(ConfigError, match=r'Outer\.count: -1'):
         Outer(count=-1)
 
 
-def test_configuration_cannot_be_changed():
+def test_configurations_are_immutable():
     with pytest.raises(FrozenInstanceError):
         Outer().count = 4
 
 
-def test_override_replaces_nested_keys_and_leaves_the_rest():
+def test_override_replaces_nested_keys_and_keeps_the_rest():
     config = Outer(count=7)
     changed = override(config, {'inner.size': 4, 'name': 'y'})
     assert changed == Outer(count=7, name='y', inner=Inner(size=4.0))
@@ -128,12 +128,12 @@ def test_override_replaces_nested_keys_and_leaves_the_rest():
         ('inner.size', 'x', r"inner\.size: expected float, got 'x'"),
     ],
 )
-def test_wrong_override_is_refused_by_name(key, value, message):
+def test_a_wrong_override_is_rejected_by_name(key, value, message):
     with pytest.raises(ConfigError, match=message):
         override(Outer(), {key: value})
 
 
-def test_empty_yaml_file_gives_the_defaults(tmp_path):
+def test_an_empty_yaml_file_gives_the_defaults(tmp_path):
     (tmp_path / 'empty.yaml').write_text('# nothing\n')
     assert Outer.from_yaml(tmp_path / 'empty.yaml') == Outer()
 
@@ -141,13 +141,13 @@ def test_empty_yaml_file_gives_the_defaults(tmp_path):
 @pytest.mark.parametrize(
     'content', [b'count: [', b'\xff\xfe', b'count: x', b'[]', b'- count', b'0', b'false']
 )
-def test_bad_yaml_file_is_refused_by_its_path(content, tmp_path):
+def test_an_invalid_yaml_file_is_rejected_by_path(content, tmp_path):
     (tmp_path / 'bad.yaml').write_bytes(content)
     with pytest.raises(ConfigError, match=r'bad\.yaml: '):
         Outer.from_yaml(tmp_path / 'bad.yaml')
 
 
-def test_missing_yaml_file_is_refused_by_its_path(tmp_path):
+def test_a_missing_yaml_file_is_rejected_by_path(tmp_path):
     with pytest.raises(ConfigError, match=r'nowhere\.yaml'):
         Outer.from_yaml(tmp_path / 'nowhere.yaml')
 
@@ -168,18 +168,18 @@ def test_missing_yaml_file_is_refused_by_its_path(tmp_path):
         lambda: ModelConfig(input=InputConfig(quantizer='points')),
     ],
 )
-def test_model_that_cannot_be_built_is_refused(build):
+def test_a_model_that_cannot_be_built_is_rejected(build):
     with pytest.raises(ConfigError):
         build()
 
 
 @pytest.mark.parametrize('kind', [InputConfig, BackboneConfig, PoolingConfig])
-def test_every_option_of_the_model_is_described(kind):
+def test_every_option_of_the_model_has_a_description(kind):
     for declared in fields(kind):
         assert declared.metadata['description'], declared.name
         assert '_m' not in declared.name[-2:] or declared.metadata['unit'] == 'm'
 
 
 @pytest.mark.parametrize(('exponent', 'sigma'), [(0.5, 4.0), (1.0, 16.0), (0.0, 1.0)])
-def test_sigma_is_a_power_of_the_clusters(exponent, sigma):
+def test_sigma_is_a_power_of_the_number_of_clusters(exponent, sigma):
     assert PoolingConfig(clusters=16, sigma_exponent=exponent).sigma == sigma

@@ -1,4 +1,4 @@
-"""Scans in, right loops out, whatever else comes in between."""
+"""The pipeline: scans in, correct loop closures out, whatever bad input comes in between."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from lpr_ros.core.pipeline import Pipeline, PipelineConfig
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 from lpr_ros.core.types import Candidate, KeyframeQuery, Match, Scan
 
-FIRST = 50  # scans that contain the first revisit, of 32 to 43, in the opposite direction
+FIRST = 50  # scans up to the end of the first revisit: 32 to 43, in the opposite direction
 WEIGHTS = Path(__file__).resolve().parents[2] / 'weights' / 'kitti_bev.safetensors'
 NS = 10**9
 CONFIG = PipelineConfig(
@@ -25,29 +25,29 @@ CONFIG = PipelineConfig(
 )
 
 
-class Remembering:
-    """The real extractor, which looks at a cloud once: many tests drive the same drive."""
+class CachedExtractor:
+    """The real extractor, which describes a cloud once: many tests replay the same drive."""
 
     def __init__(self, extractor):
-        self._extractor, self._known = extractor, {}
+        self._extractor, self._cache = extractor, {}
         self.dim, self.fingerprint = extractor.dim, extractor.fingerprint
         self.calibration = extractor.calibration
 
     def describe(self, points):
         key = hash(points.tobytes())
-        if key not in self._known:
-            self._known[key] = self._extractor.describe(points)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._extractor.describe(points)
+        return self._cache[key]
 
 
 @pytest.fixture(scope='module')
 def extractor():
-    return Remembering(NetworkDescriptorExtractor.load(WEIGHTS, device='cpu'))
+    return CachedExtractor(NetworkDescriptorExtractor.load(WEIGHTS, device='cpu'))
 
 
 @pytest.fixture(scope='module')
 def simulation():
-    """260 m in a suburb of 80 m: half of it again, in both directions."""
+    """260 m in a suburb 80 m wide: half of it is driven twice, in both directions."""
     return simulate('suburb', seed=22, size_m=80.0, length_m=260.0).simulation
 
 
@@ -58,7 +58,7 @@ def scans(simulation):
 
 
 def drive(scans, extractor, config=CONFIG, **options):
-    """Return the steps of a new pipeline, and what was left out."""
+    """Return the steps of a new pipeline, and the errors of the scans it rejected."""
     pipeline = Pipeline(config, extractor, **options)
     steps, errors = feed(pipeline, scans)
     pipeline.close()
@@ -66,6 +66,7 @@ def drive(scans, extractor, config=CONFIG, **options):
 
 
 def feed(pipeline, scans):
+    """Return the steps of a pipeline, and the errors of the scans it rejected."""
     steps, errors = [], []
     for scan in scans:
         try:
@@ -81,7 +82,7 @@ def loops_of(steps):
     return [loop for step in steps for loop in step.result.trusted]
 
 
-def as_values(loops):
+def loop_values(loops):
     return [
         (x.query_id, x.match_id, x.T_match_query.tobytes(), x.covariance.tobytes()) for x in loops
     ]
@@ -96,24 +97,24 @@ def pipeline(extractor):
 
 @pytest.fixture(scope='module')
 def driven(pipeline, scans):
-    """Return the steps of the whole drive."""
+    """The steps of the whole drive."""
     return feed(pipeline, scans)[0]
 
 
-def assert_right(loops, T_query, T_match):
-    """Compare with the true poses of the keyframes by id."""
+def assert_correct(loops, T_world_sensor):
+    """Compare loop closures with the true poses of the keyframes, by id."""
     assert loops
     for loop in loops:
-        T_true = invert(T_match[loop.match_id]) @ T_query[loop.query_id]
+        T_true = invert(T_world_sensor[loop.match_id]) @ T_world_sensor[loop.query_id]
         error = invert(T_true) @ loop.T_match_query
         assert np.linalg.norm(error[:3, 3]) < 0.3
         assert np.degrees(rotation_angle_rad(error)) < 1.0
 
 
-def test_loops_are_right_and_cover_the_revisits(driven, simulation):
+def test_loops_are_correct_and_cover_the_revisits(driven, simulation):
     T = simulation.T_world_sensor
     loops = loops_of(driven)
-    assert_right(loops, T, T)
+    assert_correct(loops, T)
     distance = np.linalg.norm(T[:, None, :3, 3] - T[None, :, :3, 3], axis=2)
     numbers = np.arange(len(T))
     is_revisit = ((distance < 5.0) & (numbers[:, None] - numbers[None] > 20)).any(axis=1)
@@ -125,7 +126,7 @@ def test_loops_are_right_and_cover_the_revisits(driven, simulation):
     assert max(facing) > 0.8
 
 
-def test_nothing_matches_itself_or_what_is_recent(driven):
+def test_keyframes_match_neither_themselves_nor_recent_ones(driven):
     frames = [step.keyframe_query.keyframe for step in driven]
     assert [frame.id for frame in frames] == list(range(len(frames)))
     pairs = [
@@ -138,54 +139,52 @@ def test_nothing_matches_itself_or_what_is_recent(driven):
         assert query.traveled_m - older.traveled_m >= CONFIG.database.exclude_m
 
 
-def test_a_step_tells_where_its_time_went(driven):
+def test_a_step_reports_the_time_of_each_stage(driven):
     stages = {stage for step in driven for stage in step.seconds}
     assert stages == {'keyframe', 'describe', 'store', 'search', 'verify', 'agree'}
     assert all(value >= 0.0 for step in driven for value in step.seconds.values())
 
 
-def test_bad_scans_are_left_out_and_the_drive_goes_on(driven, scans, extractor):
-    """Of each kind one, in the middle of a revisit: the loops are those without, to the bit."""
+def test_bad_scans_are_rejected_and_do_not_change_the_loops(driven, scans, extractor):
+    """One of each kind, in the middle of a revisit: bit for bit the loops of the clean drive."""
     middle = scans[36]
     soon = middle.stamp_ns + 1
     T_nan = np.full((4, 4), np.nan)
-    T_skewed = 2.0 * np.eye(4)
-    holey = middle.points.copy()
-    holey[7, 1] = np.nan
+    T_scaled = 2.0 * np.eye(4)
+    with_nan = middle.points.copy()
+    with_nan[7, 1] = np.nan
     bad = [
         (replace(middle, stamp_ns=soon, T_odom_sensor=T_nan), 'odometry'),
-        (replace(middle, stamp_ns=soon, T_odom_sensor=T_skewed), 'odometry'),
+        (replace(middle, stamp_ns=soon, T_odom_sensor=T_scaled), 'odometry'),
         (middle, 'stamp'),
         (replace(middle, stamp_ns=middle.stamp_ns - 1000), 'stamp'),
         (replace(middle, stamp_ns=soon, points=middle.points[:0]), 'cloud'),
         (replace(middle, stamp_ns=soon, points=middle.points[:, :2]), 'cloud'),
-        (replace(middle, stamp_ns=soon, points=holey), 'cloud'),
+        (replace(middle, stamp_ns=soon, points=with_nan), 'cloud'),
     ]
     disturbed = [*scans[:37], *[scan for scan, _ in bad], *scans[37:FIRST]]
     steps, errors = drive(disturbed, extractor)
     assert [error.kind for error in errors] == [kind for _, kind in bad]
     loops = loops_of(steps)
     assert loops
-    assert as_values(loops) == as_values(loops_of(driven[:FIRST]))
+    assert loop_values(loops) == loop_values(loops_of(driven[:FIRST]))
 
 
-def test_a_cloud_out_of_range_is_left_out(scans, extractor):
+def test_a_cloud_out_of_range_is_rejected(scans, extractor):
     far = replace(scans[0], points=scans[0].points + np.float32(500.0))
     steps, errors = drive([far, *scans[1:4]], extractor)
     assert [error.kind for error in errors] == ['cloud']
     assert [step.keyframe_query.keyframe.id for step in steps] == [0, 1, 2]
 
 
-def test_standing_still_adds_nothing(scans, extractor):
+def test_a_stationary_robot_adds_no_keyframes(scans, extractor):
     still = [replace(scans[5], stamp_ns=scans[5].stamp_ns + k * NS // 10) for k in range(1, 30)]
     steps, errors = drive([*scans[:6], *still], extractor)
     assert len(steps) == 6
     assert errors == []
 
 
-def test_odometry_that_jumps_begins_a_new_session_and_loops_are_right(
-    scans, extractor, simulation
-):
+def test_an_odometry_jump_starts_a_new_session(scans, extractor, simulation):
     T_jump = pose_from_euler([300.0, -80.0, 5.0], [0.0, 0.0, 1.0])
     jumped = [
         replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 20 else s
@@ -196,11 +195,11 @@ def test_odometry_that_jumps_begins_a_new_session_and_loops_are_right(
     sessions = [step.keyframe_query.keyframe.session for step in steps]
     assert sessions == ['robot'] * 20 + ['robot (2)'] * (FIRST - 20)
     T = simulation.T_world_sensor
-    assert_right(loops_of(steps), T, T)
+    assert_correct(loops_of(steps), T)
 
 
-def test_a_clock_set_back_begins_a_new_session(scans, extractor, simulation):
-    """A bag played twice: the second time is another session, found in the first at once."""
+def test_a_clock_set_back_starts_a_new_session(scans, extractor, simulation):
+    """A bag played twice: the second pass is a new session that matches the first at once."""
     count = 20
     steps, errors = drive([*scans[:count], *scans[:count]], extractor)
     assert errors == []
@@ -208,20 +207,20 @@ def test_a_clock_set_back_begins_a_new_session(scans, extractor, simulation):
     assert sessions == ['robot'] * count + ['robot (2)'] * count
     T = np.concatenate([simulation.T_world_sensor[:count]] * 2)
     loops = loops_of(steps)
-    assert_right(loops, T, T)
+    assert_correct(loops, T)
     assert any(loop.match_id < count <= loop.query_id for loop in loops)
 
 
-def test_settings_change_live(scans, extractor):
+def test_settings_can_change_at_run_time(scans, extractor):
     pipeline = Pipeline(CONFIG, extractor)
     feed(pipeline, scans[:34])
-    one = replace(
+    strict = replace(
         CONFIG,
         database=replace(CONFIG.database, top_k=1),
         verification=VerificationConfig(min_overlap=1.0),
     )
-    pipeline.reconfigure(one)
-    assert pipeline.config == one
+    pipeline.reconfigure(strict)
+    assert pipeline.config == strict
     steps, _ = feed(pipeline, scans[34:38])
     assert any(step.keyframe_query.candidates for step in steps)
     assert all(len(step.keyframe_query.matches) <= 1 for step in steps)
@@ -233,7 +232,7 @@ def test_settings_change_live(scans, extractor):
     assert any(step.result.verified is not None for step in steps)
 
 
-def test_what_needs_a_rebuild_cannot_change_live(extractor):
+def test_fixed_settings_cannot_change_at_run_time(extractor):
     pipeline = Pipeline(CONFIG, extractor)
     submaps = replace(CONFIG, keyframes=replace(CONFIG.keyframes, submap_m=10.0))
     with pytest.raises(ConfigError, match='submap_m'):
@@ -242,45 +241,45 @@ def test_what_needs_a_rebuild_cannot_change_live(extractor):
     pipeline.close()
 
 
-def test_a_new_session_is_found_in_an_old_map(scans, extractor, simulation, tmp_path):
+def test_a_new_session_is_relocalized_in_a_saved_map(scans, extractor, simulation, tmp_path):
     first = Pipeline(CONFIG, extractor)
     feed(first, scans[:32])
-    first.database.save(tmp_path / 'old.map')
+    first.database.save(tmp_path / 'saved.map')
     first.close()
-    old = PlaceDatabase.load(
-        tmp_path / 'old.map',
+    saved = PlaceDatabase.load(
+        tmp_path / 'saved.map',
         CONFIG.database,
         fingerprint=extractor.fingerprint,
         calibration=extractor.calibration,
     )
-    T_elsewhere = pose_from_euler([40.0, 7.0, 0.0], [0.0, 0.0, 2.0])
-    again = [replace(s, T_odom_sensor=T_elsewhere @ s.T_odom_sensor) for s in scans[32:FIRST]]
-    steps, _ = drive(again, extractor, database=old)
+    T_other_odom = pose_from_euler([40.0, 7.0, 0.0], [0.0, 0.0, 2.0])
+    again = [replace(s, T_odom_sensor=T_other_odom @ s.T_odom_sensor) for s in scans[32:FIRST]]
+    steps, _ = drive(again, extractor, database=saved)
     assert {step.keyframe_query.keyframe.session for step in steps} == {'robot (2)'}
-    T = simulation.T_world_sensor  # ids went on where the map ended, as the scans did
+    T = simulation.T_world_sensor  # keyframe ids continue after those of the map
     loops = loops_of(steps)
     assert len(loops) >= 3
     assert all(loop.match_id < 32 for loop in loops)
-    assert_right(loops, T, T)
+    assert_correct(loops, T)
 
 
-def test_loops_without_odometry(scans, extractor, simulation):
+def test_loops_are_found_without_odometry(scans, extractor, simulation):
     config = replace(
         CONFIG,
         keyframes=KeyframeConfig(distance_m=0.0, interval_s=0.01),
         database=replace(CONFIG.database, exclude_keyframes=20),
     )
-    blind = [replace(scan, T_odom_sensor=None) for scan in scans[:FIRST]]
-    steps, errors = drive(blind, extractor, config)
+    without_odometry = [replace(scan, T_odom_sensor=None) for scan in scans[:FIRST]]
+    steps, errors = drive(without_odometry, extractor, config)
     assert errors == []
     T = simulation.T_world_sensor
     loops = loops_of(steps)
     assert len(loops) >= 3
-    assert_right(loops, T, T)
+    assert_correct(loops, T)
 
 
 def test_a_loop_that_contradicts_the_others_is_not_trusted(pipeline, driven):
-    """The clouds are of one place, but odometry says that the query has not been there."""
+    """The clouds show the same place, but odometry says that the query was 8 m away."""
     found = loops_of(driven)[-1]
     query, match = pipeline.database[found.query_id], pipeline.database[found.match_id]
 
@@ -290,8 +289,8 @@ def test_a_loop_that_contradicts_the_others_is_not_trusted(pipeline, driven):
         candidate = Candidate(Match(match.id, 0.1, 0.9), 2)
         return KeyframeQuery(moved, (candidate.match,), (candidate,), (match,))
 
-    wrong = pipeline.loop_closer.verify_candidates(keyframe_query(8.0))
-    assert wrong.verified is not None
-    assert wrong.trusted == ()
-    right = pipeline.loop_closer.verify_candidates(keyframe_query(0.0))
-    assert len(right.trusted) == 1
+    inconsistent = pipeline.loop_closer.verify_candidates(keyframe_query(8.0))
+    assert inconsistent.verified is not None
+    assert inconsistent.trusted == ()
+    consistent = pipeline.loop_closer.verify_candidates(keyframe_query(0.0))
+    assert len(consistent.trusted) == 1

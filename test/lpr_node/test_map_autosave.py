@@ -135,7 +135,7 @@ def test_a_map_that_was_not_loaded_is_replaced_on_request_only(path, database, r
     assert not autosave.error
     autosave.tick(empty())  # as after a reset
     assert len(read(path)) == 6
-    assert 'forgot' in autosave.error
+    assert 'deleted in a reset' in autosave.error
 
 
 def test_a_locked_map_is_not_written_and_the_error_names_the_process(path, database, holder):

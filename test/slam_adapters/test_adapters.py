@@ -39,7 +39,6 @@ from lpr_ros.slam_adapters.pose_graph_tools import PoseGraphToolsConfig
 from lpr_ros.slam_adapters.registry import (
     ADAPTERS,
     AdapterEntry,
-    AdaptersConfig,
     SlamAdapters,
     adapters_config,
     move_query_to_match_sensor,
@@ -47,6 +46,7 @@ from lpr_ros.slam_adapters.registry import (
 from lpr_ros.slam_adapters.rtabmap import RtabmapConfig
 from lpr_ros.slam_adapters.swarm_slam import SwarmSlamConfig
 
+AdaptersConfig = adapters_config(ADAPTERS)
 START_NS = 1_700_000_000_123_456_789
 T_BASE_SENSOR = pose_from_euler([1.2, 0.1, 1.8], [0.0, 0.05, 0.3])
 IDENTITY = np.eye(4)  # the sensor frame is the base frame

@@ -40,7 +40,7 @@ class DescriptorIndex:
         self,
         dim: int,
         *,
-        brute_force_bytes: int = 32 * 2**20,
+        brute_force_bytes: int,
         nprobe_fraction: float = 0.4,
         rerank_k: int = 128,
         codes: str = '8bit',

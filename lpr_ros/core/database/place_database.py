@@ -95,7 +95,7 @@ class DatabaseConfig(Config):
     )
     cloud_folder: str = option(
         '',
-        'Folder for clouds moved to disk; empty selects the folder for temporary files',
+        'Folder for clouds moved to disk; empty selects the temporary folder of the system',
         fixed=True,
     )
 

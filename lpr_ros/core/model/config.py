@@ -66,7 +66,7 @@ class InputConfig(Config):
         super().__post_init__()
         if 0.0 < self.max_range_m <= self.min_range_m:
             raise ConfigError(
-                f'InputConfig: need min_range_m < max_range_m, got {self.min_range_m} and '
+                f'InputConfig: expected min_range_m < max_range_m, got {self.min_range_m} and '
                 f'{self.max_range_m}'
             )
         if self.above_ground_m and self.quantizer != 'cartesian':

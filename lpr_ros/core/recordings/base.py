@@ -64,7 +64,7 @@ class Recording(ABC):
     """N scans in order of recording: the table is read on opening, points on demand.
 
     A format is a subclass that is built from (path, options), defines `description`, `matches`
-    and `points`, and has a line in `open.FORMATS`.
+    and `points`, and has a line in `open.FORMATS`; a bag is what no other format matches.
     """
 
     description: ClassVar[str]  # for error messages

@@ -8,11 +8,11 @@ from lpr_ros.core.recordings.base import DEFAULT_OPTIONS, Recording, RecordingOp
 from lpr_ros.core.recordings.kitti import KittiRecording
 from lpr_ros.core.recordings.packed import PackedRecording
 
-# The first match wins; the bag is last, as it accepts every path and reports what is wrong.
+# The first match wins. A path that matches none is opened as a bag, which reports what is wrong
+# with it; the bag is not in the registry, so that a format added at run time is asked before it.
 FORMATS: dict[str, type[Recording]] = {
     'kitti': KittiRecording,
     'packed': PackedRecording,
-    'bag': BagRecording,
 }
 
 
@@ -20,12 +20,13 @@ def recording_format(path: Path) -> type[Recording]:
     """Return the class that reads a path; DatasetError if there is nothing to read."""
     path = Path(path)
     if not path.exists():
-        expected = ', '.join(kind.description for kind in FORMATS.values())
+        formats: list[type[Recording]] = [*FORMATS.values(), BagRecording]
+        expected = ', '.join(kind.description for kind in formats)
         raise DatasetError(f'{path}: no such file or folder; expected one of: {expected}')
     if (path / 'sequences').is_dir():
         found = sorted(str(folder) for folder in (path / 'sequences').iterdir())
         raise DatasetError(f'{path}: choose one of the sequences {", ".join(found)}')
-    return next(kind for kind in FORMATS.values() if kind.matches(path))
+    return next((kind for kind in FORMATS.values() if kind.matches(path)), BagRecording)
 
 
 def open_recording(path: Path, options: RecordingOptions = DEFAULT_OPTIONS) -> Recording:

@@ -143,7 +143,9 @@ def check_scan(scan: Scan) -> None:
     """Raise ScanError for an empty or invalid cloud, an invalid stamp or an invalid pose."""
     points, T = scan.points, scan.T_odom_sensor
     if abs(scan.stamp_ns) > MAX_STAMP_NS:
-        raise ScanError('stamp', f'scan at {scan.stamp_ns} ns, expected int32 seconds')
+        raise ScanError(
+            'stamp', f'scan at {scan.stamp_ns} ns, expected a stamp that ROS can represent'
+        )
     try:
         check_points(points)
     except CloudError as error:

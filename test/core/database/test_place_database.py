@@ -15,9 +15,16 @@ from toy_keyframes import DIM, S, circle, describe, drive, empty
 
 from lpr_ros.core.database import cloud_store, descriptor_index, faiss_index
 from lpr_ros.core.database.append_array import AppendArray
-from lpr_ros.core.database.cloud_store import CloudStore, QuantizedCloud, pack
+from lpr_ros.core.database.cloud_store import (
+    BYTES_PER_POINT,
+    OVERHEAD_BYTES,
+    CloudStore,
+    QuantizedCloud,
+    pack,
+)
 from lpr_ros.core.database.descriptor_index import DescriptorIndex
 from lpr_ros.core.database.faiss_index import CoarseIndex
+from lpr_ros.core.database.keyframe_table import BYTES_PER_PLACE
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.errors import CloudError, ConfigError, DatabaseError
 from lpr_ros.core.model.calibration import Calibration
@@ -298,6 +305,42 @@ def test_memory_stays_within_memory_bytes_per_keyframe(rng):
     drive(database, circle(200), rng, points=80)
     assert len(database[0].points) == 50
     assert 200 * 50 * 6 < database.memory_bytes() <= 200 * database.memory_bytes_per_keyframe()
+    parts = (database._index.nbytes, database._places.nbytes, database._clouds.memory_bytes)
+    assert database.memory_bytes() == sum(parts)
+    assert database.memory_bytes_per_keyframe() == (
+        database._index.max_bytes_per_row + BYTES_PER_PLACE + OVERHEAD_BYTES + 50 * BYTES_PER_POINT
+    )
+
+
+def test_brute_force_limit_is_in_mebibytes(rng):
+    """256 descriptors of 1024 floats are one MiB; the next one makes search use an index."""
+    database = empty(dim=1024, brute_force_limit_mib=1)
+    drive(database, circle(256), rng, points=1)
+    assert database.wait(60.0)
+    assert database._index.is_exact
+    drive(database, circle(1), rng, points=1, session='b')
+    assert database.wait(60.0)
+    assert not database._index.is_exact
+
+
+def test_cloud_memory_limit_is_in_mebibytes(rng):
+    """Nine clouds of 18,000 points are less than one MiB, ten are more."""
+    database = empty(cloud_memory_mib=1, cloud_voxel_m=0.0)
+    drive(database, circle(9), rng, points=18_000)
+    assert database._clouds.disk_bytes == 0
+    drive(database, circle(1), rng, points=18_000, session='b')
+    assert database._clouds.disk_bytes > 0
+    database.close()
+
+
+def test_a_stored_keyframe_equals_the_one_that_was_added(rng):
+    database = empty(cloud_voxel_m=0.5)
+    for added in drive(database, circle(3), rng, points=500):
+        stored = database[added.id]
+        for name in ('session', 'stamp_ns', 'traveled_m'):
+            assert getattr(stored, name) == getattr(added, name)
+        for name in ('descriptor', 'points', 'T_odom_sensor'):
+            np.testing.assert_array_equal(getattr(stored, name), getattr(added, name))
 
 
 def test_clouds_above_the_limit_move_to_disk_unchanged(rng, tmp_path):

@@ -7,10 +7,7 @@ from simulated_pairs import simulate
 from lpr_ros.core.errors import CloudError
 from lpr_ros.core.geometry.points import points_in_range
 from lpr_ros.core.geometry.se3 import (
-    adjoint,
-    covariance_in_parent,
     invert,
-    local_error,
     pose_from_euler,
     rotation_angle_rad,
     transform_points,
@@ -18,6 +15,7 @@ from lpr_ros.core.geometry.se3 import (
 from lpr_ros.core.loop_closure.global_registration import register_globally
 from lpr_ros.core.loop_closure.registration import (
     RegistrationConfig,
+    closest_points,
     prepare,
     refine,
     upright_points,
@@ -142,26 +140,37 @@ def test_upright_points_are_those_of_tall_grid_cells():
     trunk = np.array([[8.1, 0.1, -1.7], [8.2, 0.2, 0.5], [8.3, 0.3, 1.0]], np.float32)
     kept = upright_points(np.concatenate([ground, trunk]), 1.0, 0.5)
     np.testing.assert_array_equal(np.sort(kept, axis=0), np.sort(trunk, axis=0))
-    assert len(upright_points(ground, 1.0, 0.0)) == 2
+    assert upright_points(ground, 1.0, 0.0) is ground
     assert len(upright_points(ground[:0], 1.0, 0.5)) == 0
+    assert len(upright_points(ground[:1], 1.0, 0.5)) == 0
 
 
-def test_the_adjoint_maps_small_motions_between_frames(rng):
-    T_a_b = pose_from_euler(rng.normal(size=3), rng.normal(size=3))
-    small = 1e-5 * rng.normal(size=6)
-    step = pose_from_euler(small[:3], small[3:])
-    moved = local_error(np.eye(4), T_a_b @ step @ invert(T_a_b))
-    np.testing.assert_allclose(moved, adjoint(T_a_b) @ small, atol=1e-9)
+@pytest.mark.parametrize(('cell_m', 'height_m'), [(1.0, 0.5), (2.0, 0.75), (0.5, 1.5)])
+def test_upright_points_are_found_cell_by_cell(rng, cell_m, height_m):
+    """Heights are multiples of a quarter meter, so that some cells are exactly at the limit."""
+    points = np.round(4.0 * rng.uniform([-15, -3, -1], [9, 2, 1], (300, 3))).astype(np.float32) / 4
+    cells = {}
+    for point in points:
+        cells.setdefault(tuple(np.floor(point[:2] / cell_m)), []).append(point)
+    tall = [
+        p for column in cells.values() for p in column if np.ptp(column, axis=0)[2] >= height_m
+    ]
+    assert 0 < len(tall) < 300
+    kept = upright_points(points, cell_m, height_m)
+    assert sorted(map(tuple, kept)) == sorted(map(tuple, tall))
 
 
-def test_covariance_in_parent_rotates_the_axes(rng):
-    """The query faces left of the match: its x axis is the y axis of the match."""
-    T_match_query = pose_from_euler([3.0, 2.0, 0.0], [0.0, 0.0, np.pi / 2])
-    covariance = np.diag([0.25, 0.01, 0.01, 0.001, 0.002, 0.003])
-    expected = np.diag([0.01, 0.25, 0.01, 0.002, 0.001, 0.003])
-    np.testing.assert_allclose(
-        covariance_in_parent(T_match_query, covariance), expected, atol=1e-12
-    )
+@pytest.mark.parametrize('count', [1, 50, 100, 200])
+def test_the_closest_points_are_kept_in_order(rng, count):
+    points = rng.normal(size=(100, 3)).astype(np.float32)
+    nearest = np.sort(np.argsort(np.linalg.norm(points, axis=1))[:count])
+    np.testing.assert_array_equal(closest_points(points, count), points[nearest])
+
+
+def test_a_cloud_of_the_minimum_size_is_prepared(rng):
+    points = np.floor(rng.permutation(1000)[:100, None] / [1, 10, 100]).astype(np.float32)
+    assert len(prepare(points, RegistrationConfig(min_points=100)).points) == 100
+    assert prepare(points[1:], RegistrationConfig(min_points=100)) is None
 
 
 @pytest.mark.parametrize('depth_m', [0.02, 0.5])
@@ -172,10 +181,12 @@ def test_thickness_is_the_spread_of_points_across_the_surface(rng, depth_m):
     corner = np.concatenate(faces).astype(np.float32)
     turned = corner @ pose_from_euler([0, 0, 0], [0.3, 0.2, 1.0])[:3, :3].T.astype(np.float32)
     config = RegistrationConfig(voxel_m=0.05)
-    straight, oblique = (prepare(cloud, config).thickness_m for cloud in (corner, turned))
+    moved = turned + np.float32([30.0, -20.0, 10.0])
+    straight, oblique, distant = (prepare(c, config).thickness_m for c in (corner, turned, moved))
     # Twenty neighbors in a thick cloud reach less far than it is deep; near edges they see two.
     assert 0.4 * depth_m < straight < 1.1 * depth_m + 0.02
     assert oblique == pytest.approx(straight, rel=0.1)
+    assert distant == pytest.approx(straight, rel=0.1)
 
 
 def test_few_points_have_a_thickness_too(rng):

@@ -8,7 +8,6 @@ import pytest
 
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.geometry.se3 import pose_from_euler
-from lpr_ros.core.geometry.trajectory import align, position_errors_m, root_mean_square
 from lpr_ros.core.offline.evaluation import evaluate_drive, find_recalled
 from lpr_ros.core.offline.result import DriveResult, Outcome
 from lpr_ros.core.offline.summary import loop_gaps_m, odometry_poses, summarize
@@ -125,23 +124,3 @@ def test_only_keyframes_with_ground_truth_are_evaluated(drive):
 def test_loop_gaps_are_between_odometry_and_loops(drive):
     """In y: 6 by odometry and 1.5 by the first loop, 7 and 3 by the second."""
     np.testing.assert_allclose(loop_gaps_m(drive, odometry_poses(drive)), [4.5, 4.0])
-
-
-def test_alignment_recovers_a_rigid_motion(rng):
-    true = rng.normal(size=(20, 3)) * 30.0
-    T = pose_from_euler([5.0, -70.0, 3.0], [0.1, -0.2, 2.5])
-    moved = true @ T[:3, :3].T + T[:3, 3]
-    np.testing.assert_allclose(align(true, moved), T, atol=1e-9)
-    np.testing.assert_allclose(position_errors_m(true, moved), 0.0, atol=1e-9)
-    mirrored = align(
-        true, true * (1.0, 1.0, -1.0)
-    )  # the best fit is a reflection, which is not a motion
-    assert np.linalg.det(mirrored[:3, :3]) == pytest.approx(1.0)
-
-
-def test_trajectory_error_of_a_scaled_line():
-    """10 m measured as 12 m: each end is off by 1 m."""
-    true = np.array([[-5.0, 0.0, 0.0], [5.0, 0.0, 0.0]])
-    np.testing.assert_allclose(position_errors_m(true * 1.2, true), [1.0, 1.0])
-    assert root_mean_square(np.array([3.0, 4.0])) == pytest.approx(np.sqrt(12.5))
-    assert np.isnan(root_mean_square(np.zeros(0)))

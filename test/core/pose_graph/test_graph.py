@@ -7,9 +7,10 @@ import pytest
 from toy_graphs import COVARIANCE, LAP, error_m, keyframe, laps, loop_closure, perturb, read_g2o
 
 from lpr_ros.core.errors import GraphError
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig, drift_covariance
 from lpr_ros.core.geometry.se3 import invert, pose_from_euler
 from lpr_ros.core.pose_graph.g2o import write_g2o
-from lpr_ros.core.pose_graph.graph import Edge, PoseGraph
+from lpr_ros.core.pose_graph.graph import Edge, PoseGraph, is_covariance
 from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
 from lpr_training.simulator import OdometryConfig
 from lpr_training.simulator.drive.odometry import drifting
@@ -137,6 +138,59 @@ def test_loops_bridge_an_odometry_jump(rng):
     assert error_m(optimizer.poses, T_true) < 0.5
 
 
+def test_odometry_edges_connect_consecutive_keyframes_of_a_session():
+    """The drift of an edge grows with the traveled distance, which is at least the step."""
+    graph = PoseGraph()
+    T = laps(4)
+    first = keyframe(0, T[0])
+    assert graph.add_keyframe(first) is None
+    assert graph.add_keyframe(keyframe(9, T[3], session='b')) is None
+    edge = graph.add_keyframe(replace(keyframe(1, T[1]), traveled_m=7.0))
+    assert (edge.from_id, edge.to_id, edge.is_loop) == (0, 1, False)
+    np.testing.assert_allclose(edge.T_from_to, invert(T[0]) @ T[1])
+    np.testing.assert_array_equal(edge.covariance, drift_covariance(7.0, OdometryNoiseConfig()))
+    straight = pose_from_euler([3.0, 0.0, 4.0], [0.0, 0.0, 0.0])
+    edge = graph.add_keyframe(replace(keyframe(2, T[1] @ straight), traveled_m=7.0))
+    np.testing.assert_allclose(edge.covariance, drift_covariance(5.0, OdometryNoiseConfig()))
+    assert graph.edges[-1] is edge
+    assert (graph.latest_of('a'), graph.latest_of('b'), graph.latest_of('c')) == (2, 9, None)
+    assert list(graph.poses) == [0, 9, 1, 2]
+
+
+@pytest.mark.parametrize(('step_m', 'is_edge'), [(20.0, True), (20.01, False)])
+def test_a_step_longer_than_the_maximum_is_a_jump(step_m, is_edge):
+    graph = PoseGraph(max_step_m=20.0)
+    graph.add_keyframe(keyframe(0, np.eye(4)))
+    moved = pose_from_euler([0.0, step_m, 0.0], [0.0, 0.0, 0.0])
+    assert (graph.add_keyframe(keyframe(1, moved)) is not None) == is_edge
+    assert len(graph.edges) == is_edge
+
+
+def test_a_loop_closure_is_an_edge_from_match_to_query():
+    graph = PoseGraph()
+    for i in range(3):
+        graph.add_keyframe(keyframe(i, laps(3)[i]))
+    loop = loop_closure(0, 2, laps(3)[1])
+    edge = graph.add_loop(loop)
+    assert (edge.from_id, edge.to_id, edge.is_loop) == (0, 2, True)
+    assert edge.T_from_to is loop.T_match_query
+    assert edge.covariance is loop.covariance
+    assert graph.edges[-1] is edge
+
+
+def test_covariances_are_finite_symmetric_and_positive_definite(rng):
+    good = spd(rng)
+    assert is_covariance(good)
+    assert is_covariance(good + 1e-14 * rng.normal(size=(6, 6)))  # rounding of a message
+    skewed = good.copy()
+    skewed[0, 1] *= 1.001
+    singular = np.diag([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    infinite = good.copy()
+    infinite[0, 0] = np.inf
+    for bad in (skewed, singular, infinite, -good, good[:5, :5], good[0]):
+        assert not is_covariance(bad)
+
+
 @pytest.mark.parametrize('T', [None, np.full((4, 4), np.nan)])
 def test_a_keyframe_without_a_pose_is_an_error(T):
     with pytest.raises(GraphError, match='keyframe 3'):
@@ -155,6 +209,8 @@ def test_invalid_loops_are_errors():
     for bad in (np.zeros((6, 6)), np.full((6, 6), np.nan), -COVARIANCE, COVARIANCE[:5]):
         with pytest.raises(GraphError, match='positive definite'):
             graph.add_loop(replace(good, covariance=bad))
+    with pytest.raises(GraphError, match='finite pose'):
+        graph.add_loop(replace(good, T_match_query=np.full((4, 4), np.inf)))
     with pytest.raises(GraphError, match='already'):
         graph.add_keyframe(keyframe(1, np.eye(4)))
     assert [edge.is_loop for edge in graph.edges] == [False, False]

@@ -48,7 +48,7 @@ def test_small_drive_is_played_evaluated_and_reported(small_drive, tmp_path, mon
     assert summary['loops_right'] > 0
     assert summary['ate_corrected_m'] < 0.2
     assert summary['p95_ms'] > 0.0
-    assert 'loops right / wrong' in evaluated.table()
+    assert 'loops correct / wrong' in evaluated.table()
     assert (tmp_path / 'report.html').stat().st_size > 10_000
     assert (tmp_path / 'report.png').read_bytes().startswith(b'\x89PNG')
 

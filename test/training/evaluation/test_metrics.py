@@ -127,9 +127,35 @@ def test_perfect_and_hopeless_detection():
     assert perfect.f1_max() == 1.0
     assert perfect.recall_at_full_precision() == 1.0
     assert perfect.roc_area() == 1.0
+    np.testing.assert_array_equal(perfect.false_positive_rate(), [0.0, 0.0, 0.0, 0.5, 1.0])
     hopeless = sweep_detections(distances, np.zeros(4, dtype=bool), revisit)
     assert hopeless.f1_max() == 0.0
     assert hopeless.recall_at_full_precision() == 0.0
+
+
+def test_roc_area_on_a_hand_computed_case():
+    """The curve runs through (0, 0), (0, 1/2), (1/2, 1/2), (1/2, 1) and (1, 1)."""
+    distances = np.array([0.1, 0.2, 0.3, 0.4])
+    revisit = np.array([1, 0, 1, 0], dtype=bool)
+    swept = sweep_detections(distances, revisit, revisit)
+    np.testing.assert_allclose(swept.false_positive_rate(), [0.0, 0.0, 0.5, 0.5, 1.0])
+    np.testing.assert_allclose(swept.recall(), [0.0, 0.5, 0.5, 1.0, 1.0])
+    assert swept.roc_area() == pytest.approx(0.75)
+    reversed_order = count_detections(distances, revisit, revisit, swept.thresholds[::-1])
+    assert reversed_order.roc_area() == pytest.approx(0.75)
+    tied = sweep_detections(np.full(4, 0.2), revisit, revisit)
+    assert tied.roc_area() == pytest.approx(0.5)  # the diagonal
+
+
+def test_rates_without_any_case_are_defined():
+    one = np.array([True])
+    only_revisits = sweep_detections(np.array([0.5]), one, one)
+    assert only_revisits.false_positive_rate().tolist() == [0.0, 0.0]
+    no_revisits = sweep_detections(np.array([0.5]), ~one, ~one)
+    assert no_revisits.recall().tolist() == [0.0, 0.0]
+    assert no_revisits.precision().tolist() == [1.0, 0.0]
+    assert no_revisits.recall_at_full_precision() == 0.0
+    assert no_revisits.f1_max() == 0.0
 
 
 def test_detection_without_queries_or_candidates():

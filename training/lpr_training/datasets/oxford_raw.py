@@ -39,7 +39,10 @@ class SubmapConfig(Config):
         0.025, 'Minimum distance between used scans', unit='m', low=0.0
     )
     scan_angle_deg: float = option(
-        30.0, 'Rotation after which a scan is used without that distance', unit='deg', low=0.0
+        30.0,
+        'Rotation after which a scan is used, whatever its distance to the one before',
+        unit='deg',
+        low=0.0,
     )
     skip_first: int = option(
         5000, 'Number of scans skipped at the start, in the parking lot', low=0

@@ -59,12 +59,12 @@ class Outcome:
         s = self.summary()
         rows = {
             'scans, keyframes': f'{s["scans"]}, {s["keyframes"]}',
-            'loops right / wrong': f'{s["loops_right"]} / {s["loops_wrong"]}',
+            'loops correct / wrong': f'{s["loops_right"]} / {s["loops_wrong"]}',
             'revisits missed': f'{s["loops_missed"]} of {s["revisits"]} keyframes',
             'trajectory error before -> after': f'{s["ate_odometry_m"]:.2f} m -> '
             f'{s["ate_corrected_m"]:.2f} m',
-            'scan to keyframe, 95 %': f'{s["p95_ms"]:.0f} ms',
-            'scan to verified loop, 95 %': f'{s["loop_p95_ms"]:.0f} ms',
+            'scan to keyframe, p95': f'{s["p95_ms"]:.0f} ms',
+            'scan to verified loop, p95': f'{s["loop_p95_ms"]:.0f} ms',
             'CPU of lpr_node': f'{100.0 * s["cpu_share"]:.0f} % of a core',
         }
         return markdown_table((s['drive'], ''), rows.items())

@@ -47,7 +47,7 @@ class AugmentConfig(Config):
     jitter_sigma: float = option(
         0.001, 'Standard deviation of the noise on every coordinate', low=0.0
     )
-    jitter_limit: float = option(0.002, 'Limit of the noise on every coordinate', low=0.0)
+    jitter_limit: float = option(0.002, 'Maximum noise on every coordinate', low=0.0)
     dropout: float = option(0.1, 'Maximum fraction of points removed', low=0.0, high=1.0)
     translation_sigma: float = option(
         0.01, 'Standard deviation of the translation of each cloud, per axis', low=0.0

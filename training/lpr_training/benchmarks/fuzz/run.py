@@ -27,7 +27,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option(parser, '--inputs', 100_000, 'Total number of inputs')
     add_option(parser, '--seed', 0, 'Seed of the inputs')
     parser.add_argument(
-        '--targets', nargs='+', default=[], metavar='NAME', help="Such as map 'bag ros1' (all)"
+        '--targets',
+        nargs='+',
+        default=[],
+        metavar='NAME',
+        help="Readers to attack, such as map or 'bag ros1' (all)",
     )
 
 

@@ -12,7 +12,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option(parser, '--minutes', 10.0, 'Duration of the load by two LiDARs; 0 skips it')
     add_option(parser, '--keyframes', 20_000, 'Length of the accelerated drive; 0 skips it')
     parser.add_argument(
-        '--standing', action='store_true', help='Two LiDARs without keyframes: nothing may grow'
+        '--standing',
+        action='store_true',
+        help='The two LiDARs stand still: no keyframes, so memory must not grow',
     )
 
 

@@ -19,10 +19,9 @@ from lpr_ros.core.offline.evaluation import evaluate_drive, find_recalled, revis
 from lpr_ros.core.offline.result import DriveResult
 from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
 from lpr_ros.core.types import Keyframe, LoopClosure
-from lpr_training.benchmarks.loops.drives import ODOMETRY, RecordedDrive
+from lpr_training.benchmarks.loops.drives import ODOMETRY_DRAWS, RecordedDrive
 from lpr_training.simulator.drive.odometry import drifting
 
-ODOMETRY_DRAWS = 5
 NO_DESCRIPTOR = np.zeros(1, np.float32)
 NO_CLOUD = np.zeros((1, 3), np.float32)
 
@@ -85,7 +84,7 @@ def trajectory_metrics(
     """Return the ATE of odometry and of the optimized pose graph, over all draws."""
     errors = [_trajectory_errors_m(drive, keyframes, loops)]
     for seed in range(1, ODOMETRY_DRAWS):
-        odometry = drifting(drive.T_world_sensor, ODOMETRY, np.random.default_rng(seed))
+        odometry = drifting(drive.T_world_sensor, drive.odometry, np.random.default_rng(seed))
         redrawn = [replace(k, T_odom_sensor=odometry[k.id]) for k in keyframes]
         errors.append(_trajectory_errors_m(drive, redrawn, loops))
     odometry_m, corrected_m = np.sqrt(np.square(errors).mean(axis=0))

@@ -18,10 +18,18 @@ from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.resources import WEIGHTS_HELP, weights_path
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 from lpr_ros.core.types import DescriptorExtractor, LoopClosure
-from lpr_training.benchmarks.loops.drives import RecordedDrive, available, drive_names, load_drive
+from lpr_training.benchmarks.loops.drives import (
+    ODOMETRY_DRAWS,
+    RecordedDrive,
+    available,
+    draws_of,
+    drive_names,
+    load_drive,
+)
 from lpr_training.benchmarks.loops.metrics import loop_metrics, trajectory_metrics
 from lpr_training.benchmarks.loops.peers import available_peers, peer_metrics
-from lpr_training.benchmarks.options import add_data_option
+from lpr_training.benchmarks.loops.stages import STAGE_COLUMNS, published_loops, stage_metrics
+from lpr_training.benchmarks.options import add_data_option, add_option
 
 EVERY_SCAN = KeyframeConfig(distance_m=0.0, interval_s=1e-6)  # scans have keyframe spacing
 TARGETS = {
@@ -57,8 +65,8 @@ class DriveRun:
 
     @property
     def loops(self) -> list[LoopClosure]:
-        """Return the published loop closures."""
-        return [loop for step in self.steps for loop in step.result.trusted]
+        """Return the loop closures that are published at the end of the drive."""
+        return published_loops(self.steps)
 
     @property
     def ms(self) -> list[float]:
@@ -77,7 +85,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--peers', nargs='*', metavar='NAME', help='scan_context, map_closures (installed ones)'
     )
-    add_data_option(parser, 'scans_balm.npz')
+    add_option(parser, '--draws', ODOMETRY_DRAWS, 'Draws of the odometry of each KITTI drive')
+    add_data_option(parser, 'scans_balm.npz, kitti_bev_00.npz and kitti_bev_05.npz')
 
 
 def run(
@@ -87,17 +96,22 @@ def run(
     drives: Sequence[str] | None = None,
     config: PipelineConfig | None = None,
     peers: Sequence[str] | None = None,
+    draws: int = ODOMETRY_DRAWS,
 ) -> dict[str, Any]:
     """Run the pipeline and the peers on every drive."""
     weights = weights_path(weights)
     extractor = NetworkDescriptorExtractor.load(weights)
     config = config or PipelineConfig()
     rows, peer_rows = [], []
-    bar = tqdm(available(drives or drive_names(), data), unit='drive')
-    for name in bar:
+    names = available(drives or drive_names(), data)
+    draw_numbers = {name: range(1, min(draws, draws_of(name)) + 1) for name in names}
+    bar = tqdm([(name, draw) for name in names for draw in draw_numbers[name]], unit='drive')
+    for name, draw in bar:
         bar.set_description(name)
-        drive = load_drive(name, data)
+        drive = load_drive(name, data, draw=draw)
         rows.append(drive_metrics(drive, run_drive(drive, extractor, config)))
+        if draw > 1:
+            continue
         for peer in available_peers() if peers is None else peers:
             bar.set_description(f'{name}, {peer}')
             peer_rows.append(peer_metrics(peer, drive))
@@ -127,11 +141,10 @@ def run_drive(
 def drive_metrics(drive: RecordedDrive, driven: DriveRun) -> dict[str, Any]:
     """Return all metrics of one drive."""
     keyframes = [step.keyframe_query.keyframe for step in driven.steps]
-    verified = [step.result.verified for step in driven.steps]
     return {
         'name': drive.name,
         'keyframes': len(keyframes),
-        'verified': sum(v is not None for v in verified),
+        **stage_metrics(drive, driven.steps),
         **loop_metrics(drive, driven.loops),
         **trajectory_metrics(drive, keyframes, driven.loops),
         'ms_per_keyframe': float(np.mean(driven.ms)),
@@ -147,7 +160,7 @@ def table(result: dict[str, Any]) -> str:
         values = [f'{row[key]:.{0 if key.startswith("ms") else 3}f}' for key in TABLE_COLUMNS]
         rows.append((row['name'], counts, *values))
     head = (f'drive ({result["weights"]})', 'keyframes, revisits, loops', *TABLE_COLUMNS.values())
-    drives = markdown_table(head, rows)
+    drives = f'{markdown_table(head, rows)}\n{_stage_table(result["drives"])}'
     if not result['peers']:
         return drives
     peers = markdown_table(
@@ -162,3 +175,11 @@ def table(result: dict[str, Any]) -> str:
         ],
     )
     return f'{drives}\n{peers}'
+
+
+def _stage_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the revisits of every drive by stage."""
+    return markdown_table(
+        ('drive', *STAGE_COLUMNS.values()),
+        [(row['name'], *(f'{row[key]:.4g}' for key in STAGE_COLUMNS)) for row in rows],
+    )

@@ -11,13 +11,14 @@ from lpr_ros.core.geometry.se3 import invert, pose_from_euler
 from lpr_ros.core.offline.evaluation import RECALL_WINDOW_M
 from lpr_ros.core.types import Scan
 from lpr_training.benchmarks.loops import peers
-from lpr_training.benchmarks.loops.drives import ODOMETRY, RecordedDrive, drive_names
+from lpr_training.benchmarks.loops.drives import drive_names
 from lpr_training.benchmarks.loops.metrics import (
     loop_metrics,
     recall_metrics,
     revisits,
     trajectory_metrics,
 )
+from lpr_training.benchmarks.loops.recorded_drive import ODOMETRY, RecordedDrive
 from lpr_training.simulator.drive.odometry import drifting
 
 COUNT = 300  # keyframes 2 m apart, a lap and a half: the last 100 revisit the first 100

@@ -19,8 +19,8 @@ from lpr_ros.core.resources import WEIGHTS_HELP, weights_path
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 from lpr_ros.core.types import DescriptorExtractor, LoopClosure
 from lpr_training.benchmarks.loops.drives import (
+    GROUPS,
     ODOMETRY_DRAWS,
-    RecordedDrive,
     available,
     draws_of,
     drive_names,
@@ -28,6 +28,7 @@ from lpr_training.benchmarks.loops.drives import (
 )
 from lpr_training.benchmarks.loops.metrics import loop_metrics, trajectory_metrics
 from lpr_training.benchmarks.loops.peers import available_peers, peer_metrics
+from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
 from lpr_training.benchmarks.loops.stages import STAGE_COLUMNS, published_loops, stage_metrics
 from lpr_training.benchmarks.options import add_data_option, add_option
 
@@ -83,6 +84,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         '--drives', nargs='+', metavar='NAME', help="Drives such as 'city hdl64' (all)"
     )
     parser.add_argument(
+        '--group', nargs='+', choices=tuple(GROUPS), help='Groups of drives to run (all)'
+    )
+    parser.add_argument(
+        '--cache', type=Path, metavar='DIR', help='Folder that keeps simulated scans between runs'
+    )
+    parser.add_argument(
         '--peers', nargs='*', metavar='NAME', help='scan_context, map_closures (installed ones)'
     )
     add_option(parser, '--draws', ODOMETRY_DRAWS, 'Draws of the odometry of each KITTI drive')
@@ -97,18 +104,20 @@ def run(
     config: PipelineConfig | None = None,
     peers: Sequence[str] | None = None,
     draws: int = ODOMETRY_DRAWS,
+    group: Sequence[str] | None = None,
+    cache: Path | None = None,
 ) -> dict[str, Any]:
     """Run the pipeline and the peers on every drive."""
     weights = weights_path(weights)
     extractor = NetworkDescriptorExtractor.load(weights)
     config = config or PipelineConfig()
     rows, peer_rows = [], []
-    names = available(drives or drive_names(), data)
+    names = available(drives or drive_names(group or tuple(GROUPS)), data)
     draw_numbers = {name: range(1, min(draws, draws_of(name)) + 1) for name in names}
     bar = tqdm([(name, draw) for name in names for draw in draw_numbers[name]], unit='drive')
     for name, draw in bar:
         bar.set_description(name)
-        drive = load_drive(name, data, draw=draw)
+        drive = load_drive(name, data, draw=draw, cache=cache)
         rows.append(drive_metrics(drive, run_drive(drive, extractor, config)))
         if draw > 1:
             continue
@@ -130,9 +139,15 @@ def run_drive(
     """Feed a drive to a new pipeline, with every scan a keyframe."""
     excluded = drive.exclusion
     database = replace(config.database, exclude_s=excluded.exclude_s, exclude_m=excluded.exclude_m)
-    pipeline = Pipeline(replace(config, keyframes=EVERY_SCAN, database=database), extractor)
+    noise = drive.odometry_noise or config.odometry_noise
+    config = replace(config, keyframes=EVERY_SCAN, database=database, odometry_noise=noise)
+    pipeline = Pipeline(config, extractor)
+    steps = []
     try:
-        steps = [pipeline.add(scan) for scan in drive.scans]
+        for index, scan in enumerate(drive.scans):
+            if index in drive.session_starts[1:]:
+                pipeline.recognizer.start_session()
+            steps.append(pipeline.add(scan))
     finally:
         pipeline.close()
     return DriveRun([step for step in steps if step is not None])

@@ -25,8 +25,8 @@ from lpr_ros.core.offline.evaluation import revisit_pairs, true_traveled_m
 from lpr_ros.core.offline.statistics import median_of
 from lpr_ros.core.pipeline import Step
 from lpr_ros.core.types import LoopClosure
-from lpr_training.benchmarks.loops.drives import RecordedDrive
 from lpr_training.benchmarks.loops.metrics import drive_result
+from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
 
 STAGE_COLUMNS = {
     'revisits': 'revisits',

@@ -43,8 +43,6 @@ def load_drive(
 
     With a `cache` folder, the scans of a simulated drive are kept there for the next time.
     """
-    if name not in drive_names():
-        raise DatasetError(f'--drives {name!r}: expected some of {list(drive_names())}')
     if name == BALM:
         return balm_drive(data)
     if name in KITTI_DRIVES:
@@ -63,6 +61,12 @@ def draws_of(name: str) -> int:
 
 
 def available(names: Sequence[str], data: Path) -> list[str]:
-    """Return the names without the real drives whose files are missing."""
+    """Return the names without the real drives whose files are missing.
+
+    Raises DatasetError for an unknown name.
+    """
+    for name in names:
+        if name not in drive_names():
+            raise DatasetError(f'--drives {name!r}: expected some of {list(drive_names())}')
     files = REAL_FILES
     return [name for name in names if name not in files or (data / files[name]).is_file()]

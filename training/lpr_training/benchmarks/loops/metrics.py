@@ -50,11 +50,15 @@ def drive_result(drive: RecordedDrive, loops: Sequence[LoopClosure] = ()) -> Dri
 
 def revisits(drive: RecordedDrive) -> NDArray[np.bool_]:
     """Return a mask of pairs (later, earlier): whether the later keyframe revisits the earlier."""
-    result = drive_result(drive)
     mask = np.zeros((len(drive.scans), len(drive.scans)), dtype=bool)
-    for later, earlier in revisit_pairs(result.database, result.T_world_sensor).items():
+    for later, earlier in find_revisits(drive, drive_result(drive)).items():
         mask[later, earlier] = True
     return mask
+
+
+def find_revisits(drive: RecordedDrive, result: DriveResult) -> dict[int, NDArray[np.int64]]:
+    """Return the revisits of a drive, each with the earlier keyframes that it is a revisit of."""
+    return revisit_pairs(result.database, result.T_world_sensor, drive.revisit_radius_m)
 
 
 def may_match(drive: RecordedDrive) -> NDArray[np.bool_]:
@@ -66,14 +70,14 @@ def may_match(drive: RecordedDrive) -> NDArray[np.bool_]:
 def recall_metrics(drive: RecordedDrive, found: NDArray[np.bool_]) -> dict[str, Any]:
     """Return revisits and recall; `found` (N,) marks keyframes with a correct loop."""
     result = drive_result(drive)
-    pairs = revisit_pairs(result.database, result.T_world_sensor)
+    pairs = find_revisits(drive, result)
     correct = np.flatnonzero(found).tolist()
     return find_recalled(result.database, result.T_world_sensor, pairs, correct).metrics
 
 
 def loop_metrics(drive: RecordedDrive, loops: Sequence[LoopClosure]) -> dict[str, Any]:
     """Return precision, recall and errors of published loops; IDs are scan indices."""
-    evaluation = evaluate_drive(drive_result(drive, loops))
+    evaluation = evaluate_drive(drive_result(drive, loops), drive.revisit_radius_m)
     assert evaluation is not None  # every keyframe has a true pose
     return {
         'loops': len(loops),

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import BackendError
 from lpr_ros.core.geometry.points import voxel_downsample
 from lpr_ros.core.geometry.se3 import invert, transform_points
-from lpr_ros.core.offline.evaluation import REVISIT_RADIUS_M
 from lpr_training.benchmarks.loops.metrics import may_match, recall_metrics, revisits
 from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
 from lpr_training.descriptors.scan_context import ScanContextConfig, compare, describe, ring_keys
@@ -97,7 +96,7 @@ def run_map_closures(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_
             source, target = parts[closure.source_id], parts[closure.target_id]
             T_true = invert(T[target[0]]) @ T[source[0]]
             gap = np.linalg.norm((np.asarray(closure.pose) - T_true)[:3, 3])
-            right.append(bool(gap <= REVISIT_RADIUS_M))
+            right.append(bool(gap <= drive.revisit_radius_m))
             if right[-1]:
                 older, newer = parts[ends[0]], parts[ends[1]]
                 found[newer] |= near[np.ix_(newer, older)].any(axis=1)

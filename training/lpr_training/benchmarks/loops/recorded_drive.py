@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.database.place_database import DatabaseConfig
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
-from lpr_ros.core.offline.evaluation import MAX_LOOP_ERROR_M
+from lpr_ros.core.offline.evaluation import MAX_LOOP_ERROR_M, REVISIT_RADIUS_M
 from lpr_ros.core.types import Scan
 from lpr_training.simulator import OdometryConfig
 from lpr_training.simulator.drive.odometry import drifting
@@ -40,6 +40,7 @@ class RecordedDrive:
     odometry: OdometryConfig = ODOMETRY  # how its odometry was made
     odometry_noise: OdometryNoiseConfig | None = None  # what the pipeline is told, if not defaults
     max_place_error_m: float = MAX_LOOP_ERROR_M  # a loop further off is wrong in place
+    revisit_radius_m: float = REVISIT_RADIUS_M
     session_starts: tuple[int, ...] = (0,)
 
     @property

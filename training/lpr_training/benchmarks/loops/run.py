@@ -29,6 +29,7 @@ from lpr_training.benchmarks.loops.drives import (
 from lpr_training.benchmarks.loops.metrics import loop_metrics, trajectory_metrics
 from lpr_training.benchmarks.loops.peers import available_peers, peer_metrics
 from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
+from lpr_training.benchmarks.loops.retrieval import compare_retrieval
 from lpr_training.benchmarks.loops.stages import STAGE_COLUMNS, published_loops, stage_metrics
 from lpr_training.benchmarks.options import add_data_option, add_option
 
@@ -56,6 +57,9 @@ TABLE_COLUMNS = {
     'ate_corrected_m': 'corrected ATE m',
     'ms_per_keyframe': 'ms per keyframe',
 }
+# Columns and their formats.
+PEER_COLUMNS = {'loops': 'd', 'precision': '.3f', 'recall': '.3f', 'ms_per_keyframe': '.0f'}
+RETRIEVAL_COLUMNS = {'recall_at_1': '.3f', 'f1_max': '.3f', 'recall_at_full_precision': '.3f'}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,19 +112,23 @@ def run(
     cache: Path | None = None,
 ) -> dict[str, Any]:
     """Run the pipeline and the peers on every drive."""
+    names = available(drives or drive_names(group or tuple(GROUPS)), data)
     weights = weights_path(weights)
     extractor = NetworkDescriptorExtractor.load(weights)
     config = config or PipelineConfig()
-    rows, peer_rows = [], []
-    names = available(drives or drive_names(group or tuple(GROUPS)), data)
+    rows: list[dict[str, Any]] = []
+    peer_rows: list[dict[str, Any]] = []
+    retrieval_rows: list[dict[str, Any]] = []
     draw_numbers = {name: range(1, min(draws, draws_of(name)) + 1) for name in names}
     bar = tqdm([(name, draw) for name in names for draw in draw_numbers[name]], unit='drive')
     for name, draw in bar:
         bar.set_description(name)
         drive = load_drive(name, data, draw=draw, cache=cache)
-        rows.append(drive_metrics(drive, run_drive(drive, extractor, config)))
+        driven = run_drive(drive, extractor, config)
+        rows.append(drive_metrics(drive, driven))
         if draw > 1:
             continue
+        retrieval_rows += compare_retrieval(name, drive, driven.steps, data)
         for peer in available_peers() if peers is None else peers:
             bar.set_description(f'{name}, {peer}')
             peer_rows.append(peer_metrics(peer, drive))
@@ -130,6 +138,7 @@ def run(
         'goals': TARGETS,
         'drives': rows,
         'peers': peer_rows,
+        'retrieval': retrieval_rows,
     }
 
 
@@ -168,28 +177,23 @@ def drive_metrics(drive: RecordedDrive, driven: DriveRun) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the drives, with the targets in the first row, and the peers as markdown tables."""
+    """Return the drives, their revisits by stage, and the peers as markdown tables."""
+    tables = [_drive_table(result), _stage_table(result['drives'])]
+    for key, columns in (('peers', PEER_COLUMNS), ('retrieval', RETRIEVAL_COLUMNS)):
+        if result[key]:
+            tables.append(_method_table(result[key], columns))
+    return '\n'.join(tables)
+
+
+def _drive_table(result: dict[str, Any]) -> str:
+    """Return the metrics of every drive, with the targets in the first row."""
     rows = [('target', '', *(TARGETS[key] for key in TABLE_COLUMNS))]
     for row in result['drives']:
         counts = f'{row["keyframes"]}, {row["revisits"]}, {row["loops"]}'
         values = [f'{row[key]:.{0 if key.startswith("ms") else 3}f}' for key in TABLE_COLUMNS]
         rows.append((row['name'], counts, *values))
     head = (f'drive ({result["weights"]})', 'keyframes, revisits, loops', *TABLE_COLUMNS.values())
-    drives = f'{markdown_table(head, rows)}\n{_stage_table(result["drives"])}'
-    if not result['peers']:
-        return drives
-    peers = markdown_table(
-        ('drive', 'method', 'loops', 'precision', 'recall', 'ms per keyframe'),
-        [
-            (
-                *(row[key] for key in ('name', 'method', 'loops')),
-                *(f'{row[key]:.3f}' for key in ('precision', 'recall')),
-                f'{row["ms_per_keyframe"]:.0f}',
-            )
-            for row in result['peers']
-        ],
-    )
-    return f'{drives}\n{peers}'
+    return markdown_table(head, rows)
 
 
 def _stage_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -197,4 +201,15 @@ def _stage_table(rows: Sequence[dict[str, Any]]) -> str:
     return markdown_table(
         ('drive', *STAGE_COLUMNS.values()),
         [(row['name'], *(f'{row[key]:.4g}' for key in STAGE_COLUMNS)) for row in rows],
+    )
+
+
+def _method_table(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
+    """Return one row per drive and method."""
+    return markdown_table(
+        ('drive', 'method', *columns),
+        [
+            (row['name'], row['method'], *(format(row[key], columns[key]) for key in columns))
+            for row in rows
+        ],
     )

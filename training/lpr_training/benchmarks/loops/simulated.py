@@ -27,6 +27,7 @@ WORLD_M = {'car_park': 120.0}  # side; others 300
 DRIVE_M = {'car_park': 800.0}  # others 1500
 SESSION_M = 800.0  # of drives with two sessions
 GARAGE_SPEED_MPS = 4.0
+GARAGE_REVISIT_M = 3.0  # less than from floor to floor: another floor is another place
 # Wheel odometry drifts twice as much as the defaults expect.
 WHEELS = replace(
     ODOMETRY,
@@ -72,7 +73,8 @@ def avenues(recorder: Recorder) -> RecordedDrive:
 def garage(recorder: Recorder) -> RecordedDrive:
     """Drive up and down a parking garage with identical floors."""
     drive = drive_through(garage_path(), speed_mps=GARAGE_SPEED_MPS)
-    return recorder.record(make_garage(recorder.seed), drive)
+    recorded = recorder.record(make_garage(recorder.seed), drive)
+    return replace(recorded, revisit_radius_m=GARAGE_REVISIT_M)
 
 
 def moved_furniture(recorder: Recorder, length_m: float = SESSION_M) -> RecordedDrive:

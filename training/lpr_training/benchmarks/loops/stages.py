@@ -1,6 +1,6 @@
 """Where the loops of a drive are lost: its revisits stage by stage, judged by ground truth.
 
-revisits        keyframes within REVISIT_RADIUS_M of an earlier one that may be matched
+revisits        keyframes within RecordedDrive.revisit_radius_m of an earlier one that may match
 first           of these, the nearest descriptor is of a place within that radius
 candidate       a place within that radius is among the candidates for verification
 tried           such a candidate was registered: accepted or rejected by geometry
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from lpr_ros.core.geometry.se3 import invert
-from lpr_ros.core.offline.evaluation import revisit_pairs, true_traveled_m
+from lpr_ros.core.offline.evaluation import true_traveled_m
 from lpr_ros.core.offline.statistics import median_of
 from lpr_ros.core.pipeline import Step
 from lpr_ros.core.types import LoopClosure
-from lpr_training.benchmarks.loops.metrics import drive_result
+from lpr_training.benchmarks.loops.metrics import drive_result, find_revisits
 from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
 
 STAGE_COLUMNS = {
@@ -59,7 +59,7 @@ def publications(steps: Iterable[Step]) -> list[Publication]:
         for loop in step.result.trusted:
             found.pop(_key(loop), None)
             found[_key(loop)] = Publication(loop, now)
-        for loop in getattr(step.result, 'retracted', ()):
+        for loop in step.result.retracted:
             if _key(loop) in found:
                 found[_key(loop)] = Publication(loop, found[_key(loop)].published_at, True)
     return list(found.values())
@@ -74,7 +74,7 @@ def stage_metrics(drive: RecordedDrive, steps: Sequence[Step]) -> dict[str, Any]
     """Return the counts of every stage, by the names defined above."""
     reference = drive_result(drive)
     truth = reference.T_world_sensor
-    pairs = revisit_pairs(reference.database, truth)
+    pairs = find_revisits(drive, reference)
     near = {query_id: set(earlier.tolist()) for query_id, earlier in pairs.items()}
     traveled_m = true_traveled_m(reference.database, truth)
     first, candidate, tried, verified = set(), set(), set(), set()

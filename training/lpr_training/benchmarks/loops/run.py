@@ -81,11 +81,18 @@ class DriveRun:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.epilog = (
+        'All drives take about an hour on an idle core, a third of it each for the simulated, the '
+        'adversarial and the real ones; --draws 1 --peers for a quick look at the real ones.'
+    )
     parser.add_argument(
         '--weights', metavar='FILE|NAME', help=f'{WEIGHTS_HELP}; default kitti_bev'
     )
     parser.add_argument(
-        '--drives', nargs='+', metavar='NAME', help="Drives such as 'city hdl64' (all)"
+        '--drives',
+        nargs='+',
+        metavar='NAME',
+        help="Drives such as 'city hdl64' (all of the groups)",
     )
     parser.add_argument(
         '--group', nargs='+', choices=tuple(GROUPS), help='Groups of drives to run (all)'

@@ -25,7 +25,6 @@ from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
 from lpr_ros.core.types import Keyframe, LoopClosure
 from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
 
-TRAJECTORY_DRAWS = 5
 NO_DESCRIPTOR = np.zeros(1, np.float32)
 NO_CLOUD = np.zeros((1, 3), np.float32)
 
@@ -91,7 +90,7 @@ def trajectory_metrics(
 ) -> dict[str, float]:
     """Return the ATE of odometry and of the optimized pose graph, over all draws."""
     errors = [_trajectory_errors_m(drive, keyframes, loops)]
-    for seed in range(1, TRAJECTORY_DRAWS):
+    for seed in range(1, drive.trajectory_draws):
         odometry = drive.draw_odometry(np.random.default_rng(seed))
         redrawn = [replace(k, T_odom_sensor=odometry[k.id]) for k in keyframes]
         errors.append(_trajectory_errors_m(drive, redrawn, loops))

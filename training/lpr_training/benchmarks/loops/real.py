@@ -72,6 +72,7 @@ def kitti_drive(name: str, data: Path, draw: int = 1) -> RecordedDrive:
         T_world_sensor,
         odometry=KITTI_ODOMETRY,
         max_place_error_m=KITTI_MAX_PLACE_ERROR_M,
+        trajectory_draws=1,  # every draw is a drive of its own
     )
 
 

@@ -42,6 +42,7 @@ class RecordedDrive:
     max_place_error_m: float = MAX_LOOP_ERROR_M  # a loop further off is wrong in place
     revisit_radius_m: float = REVISIT_RADIUS_M
     session_starts: tuple[int, ...] = (0,)
+    trajectory_draws: int = 5  # of the odometry that trajectories are corrected for
 
     @property
     def T_odom_sensor(self) -> NDArray[np.float64]:

@@ -13,8 +13,8 @@ from lpr_ros.core.offline.result import DriveResult, Outcome
 from lpr_ros.core.offline.summary import loop_gaps_m, odometry_poses, summarize
 from lpr_ros.core.timing import NS_PER_S
 from lpr_ros.core.types import LoopClosure, Match, Scan
-from lpr_training.benchmarks.loops.drives import Exclusion, RecordedDrive
 from lpr_training.benchmarks.loops.metrics import loop_metrics, revisits
+from lpr_training.benchmarks.loops.recorded_drive import Exclusion, RecordedDrive
 
 
 def at(x, y, yaw=0.0):

@@ -11,13 +11,13 @@ from lpr_ros.core.geometry.se3 import invert, pose_from_euler
 from lpr_ros.core.offline.evaluation import RECALL_WINDOW_M
 from lpr_ros.core.types import Scan
 from lpr_training.benchmarks.loops import peers
-from lpr_training.benchmarks.loops.drives import ODOMETRY, RecordedDrive, drive_names
 from lpr_training.benchmarks.loops.metrics import (
     loop_metrics,
     recall_metrics,
     revisits,
     trajectory_metrics,
 )
+from lpr_training.benchmarks.loops.recorded_drive import ODOMETRY, RecordedDrive
 from lpr_training.simulator.drive.odometry import drifting
 
 COUNT = 300  # keyframes 2 m apart, a lap and a half: the last 100 revisit the first 100
@@ -110,9 +110,3 @@ def test_scan_context_recalls_identical_clouds(drive, rng):
 def test_an_unknown_peer_is_rejected(drive):
     with pytest.raises(BackendError, match='no_such_peer'):
         peers.peer_metrics('no_such_peer', drive)
-
-
-def test_drive_names_cover_every_world_and_sensor():
-    names = drive_names()
-    assert len(names) == len(set(names)) == 11
-    assert {'city hdl64', 'forest vlp16', 'car_park hdl64', 'balm'} <= set(names)

@@ -160,6 +160,34 @@ def test_each_kind_of_drift_has_its_declared_size():
     assert shift.std() == pytest.approx(0.5, rel=0.15)
 
 
+def test_slow_drift_has_its_declared_size_and_forgets():
+    straight = np.tile(np.eye(4), (1001, 1, 1))
+    straight[:, 0, 3] = np.arange(1001.0)
+    none = OdometryConfig(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def ends(config, count):
+        return np.array([drifting(straight[:count], config, np.random.default_rng(k))[-1]
+                         for k in range(300)])  # fmt: skip
+
+    position = replace(none, slow_drift_fraction=0.01)
+    # Over much less than 100 m the drift is constant; over much more it is a random walk.
+    assert ends(position, 11)[:, 1, 3].std() == pytest.approx(0.1, rel=0.15)
+    walk_m = 0.01 * np.sqrt(2.0 * 100.0 * (1000.0 - 100.0))
+    assert ends(position, 1001)[:, 1, 3].std() == pytest.approx(walk_m, rel=0.15)
+    turned = ends(replace(none, slow_heading_deg=2.0, slow_drift_m=1e6), 101)
+    yaw_deg = np.degrees(np.arctan2(turned[:, 1, 0], turned[:, 0, 0]))
+    assert yaw_deg.std() == pytest.approx(2.0, rel=0.15)
+
+
+def test_slow_drift_does_not_change_what_is_drawn_next():
+    straight = np.tile(np.eye(4), (11, 1, 1))
+    straight[:, 0, 3] = np.arange(11.0)
+    rng, other = np.random.default_rng(0), np.random.default_rng(0)
+    drifting(straight, OdometryConfig(slow_drift_fraction=0.01), rng)
+    other.standard_normal(2 + 3 * 3 * 10)  # scale and bias; turn, shift and jitter of ten steps
+    assert rng.random() == other.random()
+
+
 def test_odometry_without_noise_is_the_ground_truth(suburb):
     drive = make_drive(suburb, 200.0)
     truth = drive.poses(suburb.ground, drive.sample_times(10.0))

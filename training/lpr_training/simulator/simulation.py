@@ -70,6 +70,11 @@ class Simulation:
         return self._T_world_sensor
 
     @property
+    def T_odom_sensor(self) -> NDArray[np.float64]:
+        """Return the odometry of all scans, (N, 4, 4)."""
+        return self._T_odom_sensor
+
+    @property
     def stamps_ns(self) -> NDArray[np.int64]:
         """Return the start time of each scan, (N,)."""
         return self._start_ns + np.round(self._times * NS_PER_S).astype(np.int64)

@@ -32,7 +32,7 @@ from lpr_ros.core.offline.evaluation import loop_errors
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.resources import weights_path
 from lpr_ros.core.types import Scan
-from lpr_training.benchmarks.loops.drives import ODOMETRY
+from lpr_training.benchmarks.loops.recorded_drive import ODOMETRY
 from lpr_training.harness.processes import private_mb
 from lpr_training.simulator import (
     Day,

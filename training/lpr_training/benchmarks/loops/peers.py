@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import BackendError
 from lpr_ros.core.geometry.points import voxel_downsample
 from lpr_ros.core.geometry.se3 import invert, transform_points
-from lpr_ros.core.offline.evaluation import REVISIT_RADIUS_M
-from lpr_training.benchmarks.loops.drives import RecordedDrive
 from lpr_training.benchmarks.loops.metrics import may_match, recall_metrics, revisits
+from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
 from lpr_training.descriptors.scan_context import ScanContextConfig, compare, describe, ring_keys
 
 SCAN_CONTEXT_MAX_DISTANCE = 0.13  # its authors' threshold for KITTI
@@ -97,7 +96,7 @@ def run_map_closures(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_
             source, target = parts[closure.source_id], parts[closure.target_id]
             T_true = invert(T[target[0]]) @ T[source[0]]
             gap = np.linalg.norm((np.asarray(closure.pose) - T_true)[:3, 3])
-            right.append(bool(gap <= REVISIT_RADIUS_M))
+            right.append(bool(gap <= drive.revisit_radius_m))
             if right[-1]:
                 older, newer = parts[ends[0]], parts[ends[1]]
                 found[newer] |= near[np.ix_(newer, older)].any(axis=1)
@@ -105,10 +104,12 @@ def run_map_closures(drive: RecordedDrive) -> tuple[list[bool], NDArray[np.bool_
 
 
 def local_maps(drive: RecordedDrive) -> list[list[int]]:
-    """Split the drive where odometry leaves the range of the current local map."""
+    """Split the drive where odometry leaves the range of the current local map or restarts."""
     xyz = drive.T_odom_sensor[:, :3, 3]
     parts: list[list[int]] = [[]]
     for i in range(len(xyz)):
+        if i in drive.session_starts[1:]:  # its odometry has another frame
+            parts.append([])
         parts[-1].append(i)
         is_full = np.linalg.norm(xyz[i] - xyz[parts[-1][0]]) > MAP_RANGE_M
         if is_full and i + 1 < len(xyz):

@@ -18,10 +18,20 @@ from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.resources import WEIGHTS_HELP, weights_path
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 from lpr_ros.core.types import DescriptorExtractor, LoopClosure
-from lpr_training.benchmarks.loops.drives import RecordedDrive, available, drive_names, load_drive
+from lpr_training.benchmarks.loops.drives import (
+    GROUPS,
+    ODOMETRY_DRAWS,
+    available,
+    draws_of,
+    drive_names,
+    load_drive,
+)
 from lpr_training.benchmarks.loops.metrics import loop_metrics, trajectory_metrics
 from lpr_training.benchmarks.loops.peers import available_peers, peer_metrics
-from lpr_training.benchmarks.options import add_data_option
+from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive
+from lpr_training.benchmarks.loops.retrieval import compare_retrieval
+from lpr_training.benchmarks.loops.stages import STAGE_COLUMNS, published_loops, stage_metrics
+from lpr_training.benchmarks.options import add_data_option, add_option
 
 EVERY_SCAN = KeyframeConfig(distance_m=0.0, interval_s=1e-6)  # scans have keyframe spacing
 TARGETS = {
@@ -47,6 +57,9 @@ TABLE_COLUMNS = {
     'ate_corrected_m': 'corrected ATE m',
     'ms_per_keyframe': 'ms per keyframe',
 }
+# Columns and their formats.
+PEER_COLUMNS = {'loops': 'd', 'precision': '.3f', 'recall': '.3f', 'ms_per_keyframe': '.0f'}
+RETRIEVAL_COLUMNS = {'recall_at_1': '.3f', 'f1_max': '.3f', 'recall_at_full_precision': '.3f'}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +70,8 @@ class DriveRun:
 
     @property
     def loops(self) -> list[LoopClosure]:
-        """Return the published loop closures."""
-        return [loop for step in self.steps for loop in step.result.trusted]
+        """Return the loop closures that are published at the end of the drive."""
+        return published_loops(self.steps)
 
     @property
     def ms(self) -> list[float]:
@@ -68,16 +81,30 @@ class DriveRun:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.epilog = (
+        'All drives take about an hour on an idle core, a third of it each for the simulated, the '
+        'adversarial and the real ones; --draws 1 --peers for a quick look at the real ones.'
+    )
     parser.add_argument(
         '--weights', metavar='FILE|NAME', help=f'{WEIGHTS_HELP}; default kitti_bev'
     )
     parser.add_argument(
-        '--drives', nargs='+', metavar='NAME', help="Drives such as 'city hdl64' (all)"
+        '--drives',
+        nargs='+',
+        metavar='NAME',
+        help="Drives such as 'city hdl64' (all of the groups)",
+    )
+    parser.add_argument(
+        '--group', nargs='+', choices=tuple(GROUPS), help='Groups of drives to run (all)'
+    )
+    parser.add_argument(
+        '--cache', type=Path, metavar='DIR', help='Folder that keeps simulated scans between runs'
     )
     parser.add_argument(
         '--peers', nargs='*', metavar='NAME', help='scan_context, map_closures (installed ones)'
     )
-    add_data_option(parser, 'scans_balm.npz')
+    add_option(parser, '--draws', ODOMETRY_DRAWS, 'Draws of the odometry of each KITTI drive')
+    add_data_option(parser, 'scans_balm.npz, kitti_bev_00.npz and kitti_bev_05.npz')
 
 
 def run(
@@ -87,17 +114,28 @@ def run(
     drives: Sequence[str] | None = None,
     config: PipelineConfig | None = None,
     peers: Sequence[str] | None = None,
+    draws: int = ODOMETRY_DRAWS,
+    group: Sequence[str] | None = None,
+    cache: Path | None = None,
 ) -> dict[str, Any]:
     """Run the pipeline and the peers on every drive."""
+    names = available(drives or drive_names(group or tuple(GROUPS)), data)
     weights = weights_path(weights)
     extractor = NetworkDescriptorExtractor.load(weights)
     config = config or PipelineConfig()
-    rows, peer_rows = [], []
-    bar = tqdm(available(drives or drive_names(), data), unit='drive')
-    for name in bar:
+    rows: list[dict[str, Any]] = []
+    peer_rows: list[dict[str, Any]] = []
+    retrieval_rows: list[dict[str, Any]] = []
+    draw_numbers = {name: range(1, min(draws, draws_of(name)) + 1) for name in names}
+    bar = tqdm([(name, draw) for name in names for draw in draw_numbers[name]], unit='drive')
+    for name, draw in bar:
         bar.set_description(name)
-        drive = load_drive(name, data)
-        rows.append(drive_metrics(drive, run_drive(drive, extractor, config)))
+        drive = load_drive(name, data, draw=draw, cache=cache)
+        driven = run_drive(drive, extractor, config)
+        rows.append(drive_metrics(drive, driven))
+        if draw > 1:
+            continue
+        retrieval_rows += compare_retrieval(name, drive, driven.steps, data)
         for peer in available_peers() if peers is None else peers:
             bar.set_description(f'{name}, {peer}')
             peer_rows.append(peer_metrics(peer, drive))
@@ -107,6 +145,7 @@ def run(
         'goals': TARGETS,
         'drives': rows,
         'peers': peer_rows,
+        'retrieval': retrieval_rows,
     }
 
 
@@ -116,9 +155,15 @@ def run_drive(
     """Feed a drive to a new pipeline, with every scan a keyframe."""
     excluded = drive.exclusion
     database = replace(config.database, exclude_s=excluded.exclude_s, exclude_m=excluded.exclude_m)
-    pipeline = Pipeline(replace(config, keyframes=EVERY_SCAN, database=database), extractor)
+    noise = drive.odometry_noise or config.odometry_noise
+    config = replace(config, keyframes=EVERY_SCAN, database=database, odometry_noise=noise)
+    pipeline = Pipeline(config, extractor)
+    steps = []
     try:
-        steps = [pipeline.add(scan) for scan in drive.scans]
+        for index, scan in enumerate(drive.scans):
+            if index in drive.session_starts[1:]:
+                pipeline.recognizer.start_session()
+            steps.append(pipeline.add(scan))
     finally:
         pipeline.close()
     return DriveRun([step for step in steps if step is not None])
@@ -127,11 +172,10 @@ def run_drive(
 def drive_metrics(drive: RecordedDrive, driven: DriveRun) -> dict[str, Any]:
     """Return all metrics of one drive."""
     keyframes = [step.keyframe_query.keyframe for step in driven.steps]
-    verified = [step.result.verified for step in driven.steps]
     return {
         'name': drive.name,
         'keyframes': len(keyframes),
-        'verified': sum(v is not None for v in verified),
+        **stage_metrics(drive, driven.steps),
         **loop_metrics(drive, driven.loops),
         **trajectory_metrics(drive, keyframes, driven.loops),
         'ms_per_keyframe': float(np.mean(driven.ms)),
@@ -140,25 +184,39 @@ def drive_metrics(drive: RecordedDrive, driven: DriveRun) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the drives, with the targets in the first row, and the peers as markdown tables."""
+    """Return the drives, their revisits by stage, and the peers as markdown tables."""
+    tables = [_drive_table(result), _stage_table(result['drives'])]
+    for key, columns in (('peers', PEER_COLUMNS), ('retrieval', RETRIEVAL_COLUMNS)):
+        if result[key]:
+            tables.append(_method_table(result[key], columns))
+    return '\n'.join(tables)
+
+
+def _drive_table(result: dict[str, Any]) -> str:
+    """Return the metrics of every drive, with the targets in the first row."""
     rows = [('target', '', *(TARGETS[key] for key in TABLE_COLUMNS))]
     for row in result['drives']:
         counts = f'{row["keyframes"]}, {row["revisits"]}, {row["loops"]}'
         values = [f'{row[key]:.{0 if key.startswith("ms") else 3}f}' for key in TABLE_COLUMNS]
         rows.append((row['name'], counts, *values))
     head = (f'drive ({result["weights"]})', 'keyframes, revisits, loops', *TABLE_COLUMNS.values())
-    drives = markdown_table(head, rows)
-    if not result['peers']:
-        return drives
-    peers = markdown_table(
-        ('drive', 'method', 'loops', 'precision', 'recall', 'ms per keyframe'),
+    return markdown_table(head, rows)
+
+
+def _stage_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the revisits of every drive by stage."""
+    return markdown_table(
+        ('drive', *STAGE_COLUMNS.values()),
+        [(row['name'], *(f'{row[key]:.4g}' for key in STAGE_COLUMNS)) for row in rows],
+    )
+
+
+def _method_table(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
+    """Return one row per drive and method."""
+    return markdown_table(
+        ('drive', 'method', *columns),
         [
-            (
-                *(row[key] for key in ('name', 'method', 'loops')),
-                *(f'{row[key]:.3f}' for key in ('precision', 'recall')),
-                f'{row["ms_per_keyframe"]:.0f}',
-            )
-            for row in result['peers']
+            (row['name'], row['method'], *(format(row[key], columns[key]) for key in columns))
+            for row in rows
         ],
     )
-    return f'{drives}\n{peers}'

@@ -117,7 +117,14 @@ def make_drive(
         kept = int(length_m / SPACING_M) + 1
         # Routes are longer than requested; both directions drop the same part.
         path = path[-kept:] if backwards else path[:kept]
-    return Drive(path, _timing(path, speed_mps))
+    return Drive(path, timing(path, speed_mps))
+
+
+def drive_route(world: World, route: Route, *, speed_mps: float = 8.0, seed: int = 0) -> Drive:
+    """Return a drive in the right lane of a given route."""
+    rng = np.random.default_rng([seed, world.seed, 7])
+    path = resample(lane_path(world, route, rng), SPACING_M)
+    return Drive(path, timing(path, speed_mps))
 
 
 def lane_path(world: World, route: Route, rng: np.random.Generator) -> Line:
@@ -152,7 +159,7 @@ def _with_offset(line: Line, seed: int, rng: np.random.Generator) -> Line:
     return line + sway[:, None] * left_normals(line)
 
 
-def _timing(path: Line, speed_mps: float) -> NDArray[np.float64]:
+def timing(path: Line, speed_mps: float) -> NDArray[np.float64]:
     """Return the time along the path at the given speed, slower in curves."""
     heading = tangents(path)
     curvature = np.linalg.norm(np.gradient(heading, axis=0), axis=1) / SPACING_M

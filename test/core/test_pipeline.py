@@ -31,7 +31,6 @@ class Remembering:
     def __init__(self, extractor):
         self._extractor, self._known = extractor, {}
         self.dim, self.fingerprint = extractor.dim, extractor.fingerprint
-        self.calibration = extractor.calibration
 
     def describe(self, points):
         key = hash(points.tobytes())
@@ -251,7 +250,6 @@ def test_a_new_session_is_found_in_an_old_map(scans, extractor, simulation, tmp_
         tmp_path / 'old.map',
         CONFIG.database,
         fingerprint=extractor.fingerprint,
-        calibration=extractor.calibration,
     )
     T_elsewhere = pose_from_euler([40.0, 7.0, 0.0], [0.0, 0.0, 2.0])
     again = [replace(s, T_odom_sensor=T_elsewhere @ s.T_odom_sensor) for s in scans[32:FIRST]]

@@ -80,7 +80,7 @@ def test_the_table_is_read():
     assert len(TABLE) > 20
     assert TABLE['lpr_ros.core.io'] == {'lpr_ros.core.geometry'}
     assert not may_import('lpr_ros.core.loop_closure.verification', 'lpr_ros.core.retrieval')
-    assert may_import('lpr_ros.core.database.map_file', 'lpr_ros.core.model.calibration')
+    assert may_import('lpr_ros.core.retrieval.keyframing', 'lpr_ros.core.geometry.points')
     assert not may_import('lpr_ros.core.database.map_file', 'lpr_ros.core.model.checkpoint')
 
 

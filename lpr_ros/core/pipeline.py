@@ -76,7 +76,12 @@ class Pipeline:
         self.config = config
         self.database = new_database(config, extractor) if database is None else database
         self.recognizer = PlaceRecognizer(
-            config.session, config.keyframes, config.sequence, extractor, self.database
+            config.session,
+            config.keyframes,
+            config.sequence,
+            config.odometry_noise,
+            extractor,
+            self.database,
         )
         self.loop_closer = LoopCloser(config.loop_closure, verifier)
 
@@ -104,7 +109,9 @@ class Pipeline:
     def reconfigure(self, config: PipelineConfig) -> None:
         """Use new settings from the next scan on; ConfigError names one that cannot change."""
         check_immutable(self.config, config)
-        self.recognizer.configure(config.session, config.keyframes, config.sequence)
+        self.recognizer.configure(
+            config.session, config.keyframes, config.sequence, config.odometry_noise
+        )
         self.database.config = config.database
         self.loop_closer.configure(config.loop_closure)
         self.config = config
@@ -116,12 +123,7 @@ class Pipeline:
 
 def new_database(config: PipelineConfig, extractor: DescriptorExtractor) -> PlaceDatabase:
     """Return an empty database for the descriptors of this extractor."""
-    return PlaceDatabase(
-        config.database,
-        extractor.dim,
-        fingerprint=extractor.fingerprint,
-        calibration=extractor.calibration,
-    )
+    return PlaceDatabase(config.database, extractor.dim, fingerprint=extractor.fingerprint)
 
 
 def load_database(
@@ -133,5 +135,4 @@ def load_database(
         config.database,
         fingerprint=extractor.fingerprint,
         dim=extractor.dim,
-        calibration=extractor.calibration,
     )

@@ -6,8 +6,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.model.calibration import Calibration
-
 
 @dataclass(frozen=True, eq=False)
 class Scan:
@@ -51,7 +49,7 @@ class Match:
 
     keyframe_id: int
     distance: float  # between descriptors, Euclidean
-    probability: float  # of being the same place; NaN without calibration in the checkpoint
+    probability: float  # of being the same place; NaN before it is judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +97,6 @@ class DescriptorExtractor(Protocol):
 
     dim: int
     fingerprint: str
-    calibration: Calibration | None
 
     def describe(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the (D,) descriptor of (N, 3) points."""

@@ -29,7 +29,6 @@ class FallbackDescriptorExtractor:
             self._move_to_cpu(error)
         self.dim = self._extractor.dim
         self.fingerprint = self._extractor.fingerprint
-        self.calibration = self._extractor.calibration
 
     @property
     def device(self) -> str:

@@ -153,6 +153,7 @@ class RuntimeStatus:
     session: str
     keyframes: int
     sessions: int
+    known_wrong_matches: int  # from which match probabilities are learned; enough at 100
     database_bytes: int
     verification_queue: int
     backends: tuple[str, ...]
@@ -165,6 +166,7 @@ class RuntimeStatus:
             'session': self.session,
             'keyframes': self.keyframes,
             'sessions': self.sessions,
+            'known_wrong_matches': self.known_wrong_matches,
             'database_mib': f'{self.database_bytes / 2**20:.1f}',
             'verification_queue': self.verification_queue,
             'backends': ', '.join(self.backends),

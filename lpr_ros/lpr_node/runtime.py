@@ -145,6 +145,7 @@ class LprRuntime:
             session=self._drive.pipeline.recognizer.session,
             keyframes=len(database),
             sessions=len(database.sessions),
+            known_wrong_matches=self._drive.pipeline.recognizer.known_wrong_matches,
             database_bytes=database.memory_bytes(),
             verification_queue=self._drive.workers.queue_length,
             backends=self._interfaces.adapters.names,

@@ -91,7 +91,7 @@ def probability_figure(result: DriveResult, theme: Theme) -> Figure:
         upper.text(
             0.5,
             0.5,
-            'The checkpoint has no calibration',
+            'No probabilities',
             transform=upper.transAxes,
             ha='center',
             color=theme.muted,

@@ -195,10 +195,9 @@ def captions(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[st
             f'{RECALL_WINDOW_M:g} m of travel from a correct loop closure.'
         ),
         'probability': (
-            'The nearest match of each keyframe. Above: the calibrated probability of being the '
-            'same place. Below: what happened to the match. Loop closures at distances with a low '
-            'probability indicate that the calibration does not fit this sensor, so thresholds on '
-            'probability would lose loop closures.'
+            'The nearest match of each keyframe. Above: the probability of being the '
+            'same place, judged against the other places of the drive; it stays near the prior '
+            'until 100 keyframes have odometry. Below: what happened to the match.'
         ),
         'timings': (
             'Bars are medians, ticks are 95th percentiles. Verification runs only for candidates; '

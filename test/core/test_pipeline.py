@@ -31,7 +31,6 @@ class CachedExtractor:
     def __init__(self, extractor):
         self._extractor, self._cache = extractor, {}
         self.dim, self.fingerprint = extractor.dim, extractor.fingerprint
-        self.calibration = extractor.calibration
 
     def describe(self, points):
         key = hash(points.tobytes())
@@ -250,7 +249,6 @@ def test_a_new_session_is_relocalized_in_a_saved_map(scans, extractor, simulatio
         tmp_path / 'saved.map',
         CONFIG.database,
         fingerprint=extractor.fingerprint,
-        calibration=extractor.calibration,
     )
     T_other_odom = pose_from_euler([40.0, 7.0, 0.0], [0.0, 0.0, 2.0])
     again = [replace(s, T_odom_sensor=T_other_odom @ s.T_odom_sensor) for s in scans[32:FIRST]]

@@ -110,7 +110,7 @@ class Numbered(Recording):
 class Drawing:
     """DescriptorExtractor by drawing numbers: nearest ones are hardly nearer than others."""
 
-    dim, fingerprint, calibration = 128, 'drawing', None
+    dim, fingerprint = 128, 'drawing'
 
     def describe(self, points):
         return np.random.default_rng(int(points[0, 0])).normal(size=self.dim).astype(np.float32)

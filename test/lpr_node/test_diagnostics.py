@@ -45,11 +45,14 @@ def test_the_message_holds_status_rates_and_timings():
     diagnostics = Diagnostics('lpr_node', statistics)
     statistics.count('scans', 3)
     statistics.time('keyframe', 0.25)
-    status = RuntimeStatus('cpu', 'robot', 7, 2, 3 * 2**20, 1, ('lio_sam',), MapStatus('', 5, 9.0))
+    status = RuntimeStatus(
+        'cpu', 'robot', 7, 2, 40, 3 * 2**20, 1, ('lio_sam',), MapStatus('', 5, 9.0)
+    )
     (sent,) = diagnostics.message(0, 'active', status).status
     values = {value.key: value.value for value in sent.values}
     assert values['state'] == 'active'
     assert (values['keyframes'], values['sessions'], values['database_mib']) == ('7', '2', '3.0')
+    assert values['known_wrong_matches'] == '40'
     assert (values['map_keyframes'], values['map_age_s'], values['backends']) == (
         '5', '9', 'lio_sam',
     )  # fmt: skip
@@ -60,7 +63,7 @@ def test_the_message_holds_status_rates_and_timings():
 
 def test_names_that_are_not_utf8_can_be_sent():
     status = RuntimeStatus(
-        'cpu', 'robot', 0, 0, 0, 0, (), MapStatus('/data/\udcff: No space left')
+        'cpu', 'robot', 0, 0, 0, 0, 0, (), MapStatus('/data/\udcff: No space left')
     )
     message = Diagnostics('lpr_node', Statistics()).message(0, 'active', status)
     (sent,) = round_trip(message).status

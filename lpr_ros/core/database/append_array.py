@@ -61,8 +61,10 @@ class AppendArray:
     def take(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return a copy of the rows with these indices, in this order."""
         taken = np.empty((len(indices), *self._row_shape), dtype=self._dtype)
-        for i, index in enumerate(indices.tolist()):
-            taken[i] = self._blocks[index // self._block_rows][index % self._block_rows]
+        blocks, rows = np.divmod(indices, self._block_rows)
+        for block in np.unique(blocks).tolist():
+            chosen = blocks == block
+            taken[chosen] = self._blocks[block][rows[chosen]]
         return taken
 
     def parts(self, start: int = 0, stop: int | None = None) -> Iterator[NDArray[Any]]:

@@ -111,6 +111,13 @@ class DescriptorIndex:
         order = np.lexsort((ids, squared))[:count]
         return ids[order], np.sqrt(squared[order])
 
+    def distances(
+        self, descriptor: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the Euclidean distances to these rows."""
+        squared = squared_distances(descriptor, self.rows.take(ids))
+        return np.sqrt(squared, dtype=np.float64)
+
     def _distances(
         self, descriptor: NDArray[np.float32], count: int, eligible: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

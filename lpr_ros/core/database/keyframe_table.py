@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +105,19 @@ class Timeline:
         return count
 
 
+@dataclass(frozen=True, eq=False)
+class Locations:
+    """Where many keyframes are."""
+
+    session: NDArray[np.int64]  # (N,), number of the session
+    traveled_m: NDArray[np.float64]  # (N,), since the start of the session
+    xyz: NDArray[np.float64]  # (N, 3), in the odometry frame of the session; NaN without odometry
+
+    def take(self, rows: NDArray[np.int64]) -> 'Locations':
+        """Return the locations in these rows."""
+        return Locations(self.session[rows], self.traveled_m[rows], self.xyz[rows])
+
+
 class KeyframeTable:
     """One row per keyframe, and one timeline per session."""
 
@@ -152,6 +166,11 @@ class KeyframeTable:
             T if np.isfinite(T[0, 0]) else None,
             float(row['traveled_m']),
         )
+
+    def locations(self, ids: NDArray[np.int64]) -> Locations:
+        """Return where these keyframes are."""
+        rows = self.rows.take(ids)
+        return Locations(rows['session'], rows['traveled_m'], rows['T_odom_sensor'][:, :3, 3])
 
     def extend(self, rows: NDArray[np.void], sessions: list[str]) -> None:
         """Append rows whose 'session' is an index into `sessions`; set their 'order'."""

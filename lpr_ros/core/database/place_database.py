@@ -24,6 +24,7 @@ from lpr_ros.core.database.keyframe_table import (
     BYTES_PER_PLACE,
     PLACE_ROW,
     KeyframeTable,
+    Locations,
     place_row,
 )
 from lpr_ros.core.database.map_file import (
@@ -36,7 +37,6 @@ from lpr_ros.core.database.map_file import (
 )
 from lpr_ros.core.errors import DatabaseError, MapError
 from lpr_ros.core.geometry.se3 import checked_pose
-from lpr_ros.core.model.calibration import Calibration
 from lpr_ros.core.timing import NS_PER_S
 from lpr_ros.core.types import Keyframe, Match, Place
 
@@ -113,12 +113,10 @@ class PlaceDatabase:
         dim: int,
         *,
         fingerprint: str = '',
-        calibration: Calibration | None = None,
     ):
         self.config = config  # top_k and exclude_* can change at any time
         self.dim = dim
         self.fingerprint = fingerprint  # of the checkpoint that made the descriptors
-        self._calibration = calibration
         self._index = DescriptorIndex(
             dim,
             brute_force_bytes=config.brute_force_limit_mib * MIB,
@@ -160,15 +158,39 @@ class PlaceDatabase:
             traveled_m=timeline.traveled_to(T),
         )
 
-    def query(self, keyframe: Keyframe) -> list[Match]:
-        """Return the nearest eligible keyframes, nearest first."""
+    def query(self, keyframe: Keyframe, count: int | None = None) -> list[Match]:
+        """Return the nearest eligible keyframes, by default top_k, nearest first.
+
+        Their probability is NaN; retrieval.MatchProbability knows it.
+        """
         descriptor = self._checked_descriptor(keyframe.descriptor)
         eligible = self.eligible(keyframe)
-        ids, distances = self._index.search(descriptor, self.config.top_k, eligible)
-        return [
-            Match(i, d, self._probability(d))
-            for i, d in zip(ids.tolist(), distances.tolist(), strict=True)
-        ]
+        ids, distances = self._index.search(descriptor, count or self.config.top_k, eligible)
+        pairs = zip(ids.tolist(), distances.tolist(), strict=True)
+        return [Match(i, distance, math.nan) for i, distance in pairs]
+
+    def distances(
+        self, descriptor: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the descriptor distances to these keyframes."""
+        return self._index.distances(self._checked_descriptor(descriptor), ids)
+
+    def newest_ids(self, session: str, count: int) -> NDArray[np.int64]:
+        """Return the ids of the newest keyframes of a session, in order of time."""
+        return np.array(self._places.timeline(session).ids[-count:], dtype=np.int64)
+
+    def locations(self, ids: NDArray[np.int64]) -> Locations:
+        """Return where these keyframes are."""
+        return self._places.locations(ids)
+
+    def location_of(self, keyframe: Keyframe) -> Locations:
+        """Return where a keyframe is that may not have been added yet."""
+        T = keyframe.T_odom_sensor
+        return Locations(
+            np.array([self._places.timeline(keyframe.session).number]),
+            np.array([keyframe.traveled_m]),
+            np.full((1, 3), np.nan) if T is None else T[None, :3, 3],
+        )
 
     def eligible(self, keyframe: Keyframe | Place) -> NDArray[np.bool_]:
         """Return a mask of what may match: other sessions, and the older part of its own."""
@@ -232,14 +254,13 @@ class PlaceDatabase:
         *,
         fingerprint: str,
         dim: int | None = None,
-        calibration: Calibration | None = None,
     ) -> 'PlaceDatabase':
         """Load a map made with the checkpoint of this fingerprint; MapError otherwise."""
         with MapReader(Path(path), fingerprint) as reader:
             header = reader.header
             if dim not in (None, header.dim):
                 raise MapError(f'{path}: descriptors of {header.dim} dimensions, expected {dim}')
-            database = cls(config, header.dim, fingerprint=fingerprint, calibration=calibration)
+            database = cls(config, header.dim, fingerprint=fingerprint)
             sessions = list(header.sessions)
             try:
                 for batch in reader.batches():
@@ -295,9 +316,6 @@ class PlaceDatabase:
                 _convert(rows, KEYFRAME_RECORD),
                 [self._clouds[i] for i in range(start, stop)],
             )
-
-    def _probability(self, distance: float) -> float:
-        return math.nan if self._calibration is None else self._calibration.probability(distance)
 
     def _checked_descriptor(self, descriptor: NDArray[np.float32]) -> NDArray[np.float32]:
         if descriptor.shape != (self.dim,):

@@ -52,20 +52,30 @@ class OdometryNoiseConfig(Config):
     )
 
 
+def horizontal_sigma_m(traveled_m: ArrayLike, config: OdometryNoiseConfig) -> NDArray[np.float64]:
+    """Return the standard deviation of x and of y after this traveled distance.
+
+    A heading error also displaces the position, by half the distance times the angle.
+    """
+    distance_m = np.asarray(traveled_m, dtype=np.float64)
+    heading = np.radians(config.heading_deg) * distance_m / 100.0
+    variance = np.square(config.position_fraction * distance_m) + config.min_sigma_m**2
+    sigma: NDArray[np.float64] = np.sqrt(variance + np.square(0.5 * distance_m * heading))
+    return sigma
+
+
 def drift_covariance(traveled_m: ArrayLike, config: OdometryNoiseConfig) -> NDArray[np.float64]:
     """Return the covariance (..., 6, 6) of x y z roll pitch yaw after this traveled distance.
 
-    A heading error also displaces the position, by half the distance times the angle.
+    A heading or tilt error also displaces the position, by half the distance times the angle.
     """
     distance_m = np.asarray(traveled_m, dtype=np.float64)
     hundreds = distance_m / 100.0
     heading = np.radians(config.heading_deg * hundreds)
     tilt = np.radians(config.tilt_deg * hundreds)
     variance = np.zeros((*distance_m.shape, 6))
-    variance[..., :3] = (
-        np.square(config.position_fraction * distance_m)[..., None] + config.min_sigma_m**2
-    )
-    variance[..., :2] += np.square(0.5 * distance_m * heading)[..., None]
+    variance[..., :2] = np.square(horizontal_sigma_m(distance_m, config))[..., None]
+    variance[..., 2] = np.square(config.position_fraction * distance_m) + config.min_sigma_m**2
     variance[..., 2] += np.square(0.5 * distance_m * tilt)
     variance[..., 3:] = np.radians(config.min_sigma_deg) ** 2
     variance[..., 3:5] += np.square(tilt)[..., None]

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 import torch
 
 from lpr_ros.core.errors import BackendError, CheckpointError, ConfigError
-from lpr_ros.core.model.calibration import Calibration
 from lpr_ros.core.model.checkpoint import load_checkpoint
 from lpr_ros.core.model.place_model import PlaceModel
 from lpr_ros.core.model.quantize import quantize
@@ -29,7 +28,6 @@ class NetworkDescriptorExtractor:
         device: str = 'auto',
         precision: str = 'float32',
         fingerprint: str = '',
-        calibration: Calibration | None = None,
     ):
         if precision not in PRECISIONS:
             raise BackendError(f'precision {precision!r} is not one of {list(PRECISIONS)}')
@@ -43,7 +41,6 @@ class NetworkDescriptorExtractor:
         self.input = model.config.input
         self.dim = model.out_dim
         self.fingerprint = fingerprint  # identifies the descriptor space of a checkpoint
-        self.calibration = calibration  # None if the checkpoint has none
 
     @classmethod
     def load(
@@ -52,17 +49,10 @@ class NetworkDescriptorExtractor:
         """Build from a checkpoint file; `options` are those of the constructor."""
         checkpoint = load_checkpoint(path)
         try:
-            table = checkpoint.calibration
-            calibration = Calibration.from_dict(table) if table else None
             model = checkpoint.build(backend)
         except (ConfigError, CheckpointError) as error:
             raise CheckpointError(f'{path}: {error}') from error
-        return cls(
-            model,
-            fingerprint=checkpoint.fingerprint,
-            calibration=calibration,
-            **options,
-        )
+        return cls(model, fingerprint=checkpoint.fingerprint, **options)
 
     def describe(self, points: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the (D,) descriptor of (N, 3) points."""

@@ -16,12 +16,14 @@ from lpr_ros.core.database.session_names import (
     unique_session_name,
 )
 from lpr_ros.core.errors import CloudError, ConfigError, DatabaseError, ScanError
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.geometry.points import check_points
 from lpr_ros.core.geometry.se3 import checked_pose
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig, Keyframer
+from lpr_ros.core.retrieval.match_probability import RANKED, MatchProbability
 from lpr_ros.core.retrieval.sequence_filter import SequenceFilter, SequenceFilterConfig
 from lpr_ros.core.timing import CLOCK_JUMP_NS, MAX_STAMP_NS, Stopwatch
-from lpr_ros.core.types import DescriptorExtractor, KeyframeQuery, Scan
+from lpr_ros.core.types import DescriptorExtractor, Keyframe, KeyframeQuery, Match, Scan
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class PlaceRecognizer:
         session: SessionConfig,
         keyframes: KeyframeConfig,
         sequence: SequenceFilterConfig,
+        odometry_noise: OdometryNoiseConfig,
         extractor: DescriptorExtractor,
         database: PlaceDatabase,
     ):
@@ -59,15 +62,21 @@ class PlaceRecognizer:
         self._session_config = session
         self._keyframer = Keyframer(keyframes)
         self._sequence_filter = SequenceFilter(sequence)
+        self._match_probability = MatchProbability(database, odometry_noise)
         self.start_session()
 
     def configure(
-        self, session: SessionConfig, keyframes: KeyframeConfig, sequence: SequenceFilterConfig
+        self,
+        session: SessionConfig,
+        keyframes: KeyframeConfig,
+        sequence: SequenceFilterConfig,
+        odometry_noise: OdometryNoiseConfig,
     ) -> None:
         """Use new settings from the next scan on."""
         self._session_config = session
         self._keyframer.config = keyframes
         self._sequence_filter.config = sequence
+        self._match_probability.odometry_noise = odometry_noise
 
     def start_session(self) -> None:
         """Start a new session: poses from here on are unrelated to those before."""
@@ -75,6 +84,11 @@ class PlaceRecognizer:
         self._keyframer = Keyframer(self._keyframer.config)
         self._newest_ns: int | None = None
         self._newest_T: NDArray[np.float64] | None = None
+
+    @property
+    def known_wrong_matches(self) -> int:
+        """Number of matches from which probabilities were learned; enough at 100."""
+        return self._match_probability.statistics.known_wrong
 
     def add(self, scan: Scan) -> KeyframeQuery | None:
         """Process one scan; return the query of the keyframe it completes, if it does.
@@ -106,7 +120,7 @@ class PlaceRecognizer:
         except DatabaseError as error:  # e.g. the maximum number of sessions
             raise ScanError('database', str(error)) from error
         watch.lap('store')
-        matches = self.database.query(keyframe)
+        matches = self._match(keyframe)
         places = [self.database.place(match.keyframe_id) for match in matches]
         candidates = self._sequence_filter.candidates(keyframe, matches, places)
         clouds = tuple(self.database[c.match.keyframe_id] for c in candidates)
@@ -114,6 +128,12 @@ class PlaceRecognizer:
         self.database.add(keyframe)
         watch.lap('store')
         return KeyframeQuery(keyframe, tuple(matches), tuple(candidates), clouds, watch.seconds)
+
+    def _match(self, keyframe: Keyframe) -> list[Match]:
+        """Return the nearest eligible keyframes with their probabilities."""
+        top_k = self.database.config.top_k
+        ranked = self.database.query(keyframe, max(top_k, RANKED))
+        return self._match_probability.judge(keyframe, ranked, top_k)
 
     def _check_stamp(self, stamp_ns: int) -> None:
         """Reject a stamp that is not new; a clock that was set back starts a new session."""

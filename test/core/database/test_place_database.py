@@ -27,7 +27,6 @@ from lpr_ros.core.database.faiss_index import CoarseIndex
 from lpr_ros.core.database.keyframe_table import BYTES_PER_PLACE
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.errors import CloudError, ConfigError, DatabaseError
-from lpr_ros.core.model.calibration import Calibration
 
 NO_EXCLUSION = {'exclude_s': 0.0, 'exclude_m': 0.0, 'exclude_keyframes': 0}
 NO_POINTS = np.zeros((0, 3), np.float32)
@@ -289,15 +288,33 @@ def test_a_failed_build_leaves_exact_search(rng, monkeypatch, caplog):
     assert 'cannot build an index' in caplog.text
 
 
-def test_match_probability_is_calibrated_or_nan(rng):
-    calibration = Calibration((0.0, 2.0), (1.0, 0.0))
-    database = PlaceDatabase(DatabaseConfig(**NO_EXCLUSION), DIM, calibration=calibration)
-    drive(database, circle(10), rng)
-    for match in database.query(database[9]):
-        assert match.probability == calibration.probability(match.distance)
-    bare = empty(**NO_EXCLUSION)
-    drive(bare, circle(3), rng)
-    assert all(math.isnan(m.probability) for m in bare.query(bare[2]))
+def test_a_query_can_ask_for_more_than_top_k_and_knows_no_probability(rng):
+    database = empty(**NO_EXCLUSION, top_k=3)
+    drive(database, circle(30), rng)
+    more = database.query(database[29], 20)
+    assert [len(database.query(database[29])), len(more)] == [3, 20]
+    assert all(math.isnan(m.probability) for m in more)
+    ids = np.array([m.keyframe_id for m in more])
+    np.testing.assert_allclose(
+        database.distances(database[29].descriptor, ids), [m.distance for m in more], rtol=1e-6
+    )
+
+
+def test_locations_and_newest_ids_follow_the_session(rng):
+    database = empty(**NO_EXCLUSION)
+    drive(database, circle(5), rng, session='a')
+    drive(database, circle(4), rng, session='b', with_odometry=False)
+    drive(database, circle(3), rng, session='a', start_s=100.0)
+    assert database.newest_ids('a', 4).tolist() == [4, 9, 10, 11]
+    assert database.newest_ids('new', 4).tolist() == []
+    places = database.locations(np.array([11, 5, 0]))
+    assert places.session.tolist() == [0, 1, 0]
+    assert np.isnan(places.xyz[1]).all()
+    np.testing.assert_allclose(places.xyz[0], database.place(11).T_odom_sensor[:3, 3])
+    assert places.traveled_m[0] == database.place(11).traveled_m
+    here = database.location_of(database[11])
+    np.testing.assert_allclose(here.xyz[0], places.xyz[0])
+    assert here.session[0] == 0
 
 
 def test_memory_stays_within_memory_bytes_per_keyframe(rng):

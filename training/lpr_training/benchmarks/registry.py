@@ -43,6 +43,7 @@ BENCHMARKS = {
     'registration': Entry(f'{ROOM}.registration.run', 'Verification of true and false pairs'),
     'node': Entry(f'{ROOM}.speed.node', 'Latency of lpr_node at 10 Hz and 130,000 points'),
     'loops': Entry(f'{ROOM}.loops.run', 'Whole drives: precision, recall, poses, trajectories'),
+    'calibration': Entry(f'{ROOM}.calibration.run', 'Honesty of the probabilities of matches'),
     'load': Entry(f'{ROOM}.load.run', 'Sustained overload, and a drive of many hours'),
     'fuzz': Entry(f'{ROOM}.fuzz.run', 'Damaged inputs to every reader of external data'),
     'faults': Entry(f'{ROOM}.faults.run', 'Faults one at a time: kill -9, full disk, lost sensor'),

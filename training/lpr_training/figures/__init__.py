@@ -8,6 +8,7 @@ from lpr_training.figures.curves import plot_map_at_k, plot_precision_recall, pl
 from lpr_training.figures.history import plot_history
 from lpr_training.figures.matches import plot_matches
 from lpr_training.figures.ranks import plot_ranks
+from lpr_training.figures.reliability import plot_reliability
 
 __all__ = [
     'plot_cell_distances',
@@ -17,5 +18,6 @@ __all__ = [
     'plot_matches',
     'plot_precision_recall',
     'plot_ranks',
+    'plot_reliability',
     'plot_roc',
 ]

@@ -1,0 +1,1 @@
+"""Honesty of match probabilities on sensors, cities and weights not calibrated on."""

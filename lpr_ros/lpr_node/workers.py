@@ -179,6 +179,9 @@ class ScanWorkers:
         except Exception as error:
             self._events.fault(error)
         self._record('keyframe', received_s, keyframe_query.seconds)
+        if keyframe_query.session_reason:
+            session = keyframe_query.keyframe.session
+            self._events.start_session(session, keyframe_query.session_reason)
         queued = _Queued(keyframe_query, received_s)
         if keyframe_query.candidates and self._keyframe_queries.put(queued):
             self._statistics.count(f'{KEYFRAMES_DROPPED}newer_keyframe')
@@ -204,6 +207,7 @@ class ScanWorkers:
         # More accepted than published: odometry drifts more than odometry_noise says.
         self._statistics.count('accepted', int(result.verified is not None))
         self._statistics.count('loops', len(result.trusted))
+        self._events.retract([(x.query_id, x.match_id) for x in result.retracted])
         self._record('verification', queued.received_s, result.seconds)
         if result.trusted:
             self._statistics.time('loop', time.monotonic() - queued.received_s)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from lpr_ros.core.markdown import markdown_table
 from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
+from lpr_ros.core.offline.result import PublishedLoops
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step
 from lpr_ros.core.resources import WEIGHTS_HELP, weights_path
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
@@ -57,8 +58,8 @@ class DriveRun:
 
     @property
     def loops(self) -> list[LoopClosure]:
-        """Return the published loop closures."""
-        return [loop for step in self.steps for loop in step.result.trusted]
+        """Return the loop closures that stand at the end."""
+        return [*PublishedLoops(step.result for step in self.steps).standing]
 
     @property
     def ms(self) -> list[float]:

@@ -66,7 +66,8 @@ def test_adapter_example_publishes_pairs(execute):
     node = SimpleNamespace(create_publisher=lambda kind, topic, depth: publisher)
     adapter = added.registry['pairs'].adapter(node, added.PairsConfig())
     adapter.publish(None, SimpleNamespace(id=5), SimpleNamespace(id=1), np.eye(4))
-    assert sent == [[5, 1]]
+    adapter.retract(None, SimpleNamespace(id=5), SimpleNamespace(id=1), np.eye(4))
+    assert sent == [[5, 1], [5, 1, -1]]
 
 
 def test_model_examples_describe_clouds(execute, rng):

@@ -33,8 +33,8 @@ class SessionConfig(Config):
     )
     max_step_m: float = option(
         MAX_STEP_M,
-        'A new session starts when odometry moves farther between two messages than its last '
-        'speed explains, by more than this',
+        'A new session starts when odometry moves between two messages by more than this beyond '
+        'what its speed explains',
         unit='m',
         low=0.0,
     )

@@ -32,9 +32,22 @@ def test_messages_that_are_lost_are_no_jump(every):
     assert set(numbers(stamps[kept], T[kept])) == {0}
 
 
+def test_sparse_odometry_of_stop_and_go_is_no_jump():
+    """A pose every 3 s: stand, accelerate with 2.5 m/s^2 to 15 m/s, and drive 45 m per pose."""
+    seconds = np.arange(0.0, 60.0, 3.0)
+    driving_s = np.clip(seconds - 20.0, 0.0, None)
+    x = np.where(driving_s < 6.0, 1.25 * driving_s**2, 45.0 + 15.0 * (driving_s - 6.0))
+    xyz = np.stack([x, 0.0 * x, 0.0 * x], axis=1)
+    T = pose_from_euler(xyz, np.zeros_like(xyz))
+    assert np.diff(x).max() > 40.0
+    stamps = (seconds * NS_PER_S).astype(np.int64)
+    assert set(numbers(stamps, T)) == {0}
+    assert set(numbers(stamps[-5:], T[-5:])) == {0}  # from the first step on
+
+
 def test_a_jump_is_found_at_any_rate_and_speed():
     stamps, T = straight(400)
-    T[200:] = pose_from_euler([25.0, 0.0, 0.0], [0.0, 0.0, 1.0]) @ T[200:]
+    T[200:] = pose_from_euler([40.0, 0.0, 0.0], [0.0, 0.0, 1.0]) @ T[200:]
     assert numbers(stamps, T) == [0] * 200 + [1] * 200
     assert numbers(stamps[::20], T[::20]) == [0] * 10 + [1] * 10
 
@@ -50,6 +63,13 @@ def test_one_wrong_message_is_two_jumps():
     stamps, T = straight(10)
     T[5] = pose_from_euler([500.0, 0.0, 0.0], [0.0, 0.0, 0.0])
     assert numbers(stamps, T) == [0] * 5 + [1] + [2] * 4
+
+
+def test_messages_almost_at_once_do_not_hide_a_jump():
+    stamps, T = straight(10)
+    stamps[4] = stamps[3] + 1000  # 0.3 m in a microsecond
+    T[5:] = pose_from_euler([200.0, 0.0, 0.0], [0.0, 0.0, 0.0]) @ T[5:]
+    assert numbers(stamps, T) == [0] * 5 + [1] * 5
 
 
 def test_messages_out_of_order_are_ignored_and_a_clock_set_back_is_a_jump():

@@ -175,13 +175,12 @@ class ScanWorkers:
     def _hand_over(self, keyframe_query: KeyframeQuery, received_s: float) -> None:
         """Report a keyframe and queue it; a failure to report must not cost its loop closure."""
         try:
+            if reason := keyframe_query.session_reason:
+                self._events.start_session(keyframe_query.keyframe.session, reason)
             self._listener.on_keyframe_query(keyframe_query)
         except Exception as error:
             self._events.fault(error)
         self._record('keyframe', received_s, keyframe_query.seconds)
-        if keyframe_query.session_reason:
-            session = keyframe_query.keyframe.session
-            self._events.start_session(session, keyframe_query.session_reason)
         queued = _Queued(keyframe_query, received_s)
         if keyframe_query.candidates and self._keyframe_queries.put(queued):
             self._statistics.count(f'{KEYFRAMES_DROPPED}newer_keyframe')

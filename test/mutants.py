@@ -58,6 +58,7 @@ TESTS = {
         'core/database/test_place_database.py',
         'core/database/test_map_file.py',
     ),
+    'core/geometry/odometry_jumps': ('core/geometry/test_odometry_jumps.py',),
     'core/geometry/odometry_noise': (
         'core/geometry/test_odometry_noise.py',
         'core/loop_closure/test_pairwise_consistency.py',

@@ -1,6 +1,6 @@
 """lpr_node as a subprocess, with publishers, subscriptions and service clients for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -49,18 +49,25 @@ def odometry_of(step: Step, shift_ns: int = 0) -> Odometry:
 class Rig:
     """One lpr_node process and its counterparts."""
 
-    def __init__(self, ros: Ros, topic: str = 'points', **parameters: Any):
+    def __init__(
+        self,
+        ros: Ros,
+        topic: str = 'points',
+        program: Sequence[str] = ('-m', 'lpr_ros.lpr_node'),
+        **parameters: Any,
+    ):
         self.ros = ros
         self.weights = ros.folder / 'weights.safetensors'
         if not self.weights.exists():
             write_weights(self.weights)
         settings = {'weights': str(self.weights)} | SHORT_LAPS | parameters
-        self.process = start_node(ros, settings, '-r', f'points:={topic}')
+        self.process = start_node(ros, settings, '-r', f'points:={topic}', program=program)
         self.node = ros.node()
         self.points = self.node.create_publisher(PointCloud2, topic, 5)
         self.odometry = self.node.create_publisher(Odometry, 'odometry', 100)
         self.candidates = ros.listen(self.node, Float64MultiArray, f'{NODE}/candidates')
         self.loops = ros.listen(self.node, Odometry, f'{NODE}/loop_closures', LOOPS)
+        self.retracted = ros.listen(self.node, Odometry, f'{NODE}/retracted_loop_closures', LOOPS)
         self.keyframes = ros.listen(self.node, Path, f'{NODE}/keyframes', LATCHED)
         self.markers = ros.listen(self.node, MarkerArray, f'{NODE}/markers', LATCHED)
         self.diagnostics = ros.listen(self.node, DiagnosticArray, '/diagnostics')
@@ -114,7 +121,13 @@ class Rig:
     def reset(self) -> None:
         """Reset the node and discard the messages received before."""
         assert self.trigger('reset').success
-        for inbox in (self.candidates, self.loops, self.keyframes, self.markers):
+        for inbox in (
+            self.candidates,
+            self.loops,
+            self.retracted,
+            self.keyframes,
+            self.markers,
+        ):
             inbox.drain()
 
     def set(self, name: str, value: Any) -> tuple[bool, str]:
@@ -134,10 +147,15 @@ class Rig:
         return self.ros.call(self.node, GetState, f'{NODE}/get_state').current_state.label
 
 
-def start_node(ros: Ros, parameters: dict[str, Any], *more: str) -> NodeProcess:
+def start_node(
+    ros: Ros,
+    parameters: dict[str, Any],
+    *more: str,
+    program: Sequence[str] = ('-m', 'lpr_ros.lpr_node'),
+) -> NodeProcess:
     """Start lpr_node with these parameters and further ROS arguments."""
     arguments = [a for name, value in parameters.items() for a in ('-p', f'{name}:={value}')]
-    return ros.start('-m', 'lpr_ros.lpr_node', '--ros-args', *arguments, *more)
+    return ros.start(*program, '--ros-args', *arguments, *more)
 
 
 def sessions_of(path: Path) -> list[str]:

@@ -71,7 +71,8 @@ def test_adapter_example_publishes_pairs(execute):
     entry = added.registry['pairs']
     adapter = entry.adapter(node, entry.config())
     adapter.publish(None, SimpleNamespace(id=5), SimpleNamespace(id=1), np.eye(4))
-    assert sent == [[5, 1]]
+    adapter.retract(None, SimpleNamespace(id=5), SimpleNamespace(id=1), np.eye(4))
+    assert sent == [[5, 1], [5, 1, -1]]
 
 
 @pytest.mark.skipif(importlib.util.find_spec('rclpy') is None, reason='ROS is not installed')

@@ -38,6 +38,8 @@ TOPICS = (
     ('out', '`~/loop_closures`', '`nav_msgs/Odometry`',
      'Verified loop closures: pose T_match_query with covariance, from frame `keyframe/<match>` '
      'to child frame `keyframe/<query>`, stamped with the query'),
+    ('out', '`~/retracted_loop_closures`', '`nav_msgs/Odometry`',
+     'Loop closures to take back: exactly the message that was published before'),
     ('out', '`~/candidates`', '`std_msgs/Float64MultiArray`',
      'Retrieved matches before verification: `query_id, match_id, distance, probability`'),
     ('out', '`~/keyframes`', '`nav_msgs/Path`',

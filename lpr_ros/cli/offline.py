@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> 'tuple[DriveResult, dict[str, Exception]]':
     with InterruptGuard() as guard, atomic_folder(args.out) as folder:
         config = config_from(args)
         extractor, checkpoint = load_weights(args)
-        source = open_drive(args)
+        source = open_drive(args, config.session.max_step_m)
         reserve_space(folder, len(source))
         warn_if_map_may_not_fit(folder, len(source))
         guard.arm()
@@ -199,7 +199,7 @@ def load_weights(args: argparse.Namespace) -> 'tuple[NetworkDescriptorExtractor,
     return extractor, note
 
 
-def open_drive(args: argparse.Namespace) -> 'Recording':
+def open_drive(args: argparse.Namespace, max_step_m: float) -> 'Recording':
     """Open the recording; a bag is read once for its poses and stamps."""
     from tqdm import tqdm
 
@@ -216,6 +216,7 @@ def open_drive(args: argparse.Namespace) -> 'Recording':
             raise ConfigError(f'--extrinsic: expected a unit quaternion, got {args.extrinsic[3:]}')
         extrinsic = pose_from_quaternion(args.extrinsic[:3], args.extrinsic[3:])
     options = RecordingOptions(
+        max_step_m=max_step_m,
         points=args.points,
         odometry=args.odometry,
         truth=args.truth,

@@ -16,7 +16,11 @@ from lpr_ros.core.loop_closure.belief import BeliefConfig
 from lpr_ros.core.loop_closure.loop_closer import LoopCloser, LoopClosureConfig
 from lpr_ros.core.loop_closure.verification import VerificationConfig, Verifier
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
-from lpr_ros.core.retrieval.place_recognizer import PlaceRecognizer, SessionConfig
+from lpr_ros.core.retrieval.place_recognizer import (
+    FIRST_SESSION,
+    PlaceRecognizer,
+    SessionConfig,
+)
 from lpr_ros.core.retrieval.sequence_filter import SequenceFilterConfig
 from lpr_ros.core.types import DescriptorExtractor, KeyframeQuery, Scan, VerificationResult
 
@@ -72,6 +76,7 @@ class Pipeline:
         *,
         database: PlaceDatabase | None = None,
         verifier: Verifier | None = None,
+        session_reason: str = FIRST_SESSION,
     ):
         self.config = config
         self.database = new_database(config, extractor) if database is None else database
@@ -82,6 +87,7 @@ class Pipeline:
             config.odometry_noise,
             extractor,
             self.database,
+            session_reason,
         )
         self.loop_closer = LoopCloser(config.loop_closure, verifier)
 

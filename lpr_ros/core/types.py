@@ -14,6 +14,8 @@ class Scan:
     points: NDArray[np.float32]  # (N, 3), meters, finite
     stamp_ns: int
     T_odom_sensor: NDArray[np.float64] | None = None  # (4, 4); None without odometry
+    odometry_segment: int = 0  # number of odometry jumps so far; poses of one segment are related
+    segment_reason: str = ''  # what ended the segment before, for the log
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,11 @@ class LoopClosure:
     log_odds: float = 0.0  # what the geometry says: log-likelihood ratio of same and other place
     alternatives: tuple['LoopClosure', ...] = ()  # other poses at which the two clouds agree
 
+    @property
+    def key(self) -> tuple[int, int, bytes]:
+        """What identifies a loop closure: two rival poses of one pair are two loop closures."""
+        return self.query_id, self.match_id, self.T_match_query.tobytes()
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -111,3 +118,4 @@ class KeyframeQuery:
     candidates: tuple[Candidate, ...]
     places: tuple[Keyframe, ...]  # of the candidates: verification needs no database
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
+    session_reason: str = ''  # why a session starts with this keyframe; '' within a session

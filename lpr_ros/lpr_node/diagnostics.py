@@ -5,7 +5,7 @@ scans = described + passed + the sum of dropped.* (+ those in progress).
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import threading
 import time
@@ -19,7 +19,7 @@ from lpr_ros.conversions.poses import time_message
 from lpr_ros.core.errors import error_with_type
 
 TIMING_WINDOW = 500  # newest samples per stage, about two minutes of keyframes
-RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops')
+RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops', 'retracted')
 LOG_INTERVAL_S = 5.0
 # Loops accepted by geometry without a single one consistent with odometry: more than bad luck.
 MIN_CONTRADICTING_LOOPS = 10
@@ -28,7 +28,16 @@ SCANS_DROPPED = 'dropped.'  # received, but neither described nor passed over
 ODOMETRY_DROPPED = 'odometry_dropped.'
 KEYFRAMES_DROPPED = 'keyframes_dropped.'  # described, but not verified
 LOOPS_DROPPED = 'loops_dropped.'  # published, but not taken by a SLAM back-end
+RETRACTIONS_DROPPED = 'retractions_dropped.'  # taken back, but kept by a SLAM back-end
 SCANS_LOST = 'scans_lost'  # never received: lost in transport or replaced in the DDS queue
+DROPS = (
+    SCANS_DROPPED,
+    ODOMETRY_DROPPED,
+    KEYFRAMES_DROPPED,
+    LOOPS_DROPPED,
+    RETRACTIONS_DROPPED,
+    SCANS_LOST,
+)
 
 
 def ros_text(value: object) -> str:
@@ -104,6 +113,21 @@ class EventLog:
     def drop_loop(self, backend: str, reason: str) -> None:
         """Count a loop closure that a SLAM back-end did not take."""
         self._drop(LOOPS_DROPPED + backend, reason)
+
+    def drop_retraction(self, backend: str, reason: str) -> None:
+        """Count a loop closure that was retracted and that a SLAM back-end keeps."""
+        self._drop(RETRACTIONS_DROPPED + backend, reason)
+
+    def retract(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Count loop closures (query, match) that were taken back, and name them in the log."""
+        self.statistics.count('retracted', len(pairs))
+        if pairs:
+            names = ', '.join(f'{query} to {match}' for query, match in pairs)
+            self.warn('retracted', f'loop closures retracted, outvoted by later ones: {names}')
+
+    def start_session(self, session: str, reason: str) -> None:
+        """Log every session with the reason why it starts."""
+        self._log.info(ros_text(f'session {session!r} starts: {reason}'))
 
     def fault(self, error: Exception) -> None:
         """Log an unexpected exception with its traceback; the node continues."""
@@ -244,5 +268,4 @@ def status_level(
 
 
 def _is_drop(name: str) -> bool:
-    prefixes = (SCANS_DROPPED, ODOMETRY_DROPPED, KEYFRAMES_DROPPED, LOOPS_DROPPED, SCANS_LOST)
-    return name.startswith(prefixes)
+    return name.startswith(DROPS)

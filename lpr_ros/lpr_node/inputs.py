@@ -28,21 +28,31 @@ class ScanReader:
     """Joins clouds with odometry and the mounting pose. `read` may wait for odometry."""
 
     def __init__(self, config: NodeConfig, extrinsic: Extrinsic):
-        self.config = config  # may be replaced at any time
+        self._config = config
         self.extrinsic = extrinsic
-        self.odometry = OdometryBuffer(config.odometry_gap_s)
+        self.odometry = OdometryBuffer(config.odometry_gap_s, config.session.max_step_m)
         self.base_frame = ''
+
+    def reconfigure(self, config: NodeConfig) -> None:
+        """Use changed settings from the next message on. Any thread."""
+        self._config = config
+        self.odometry.configure(config.session.max_step_m)
 
     def read(self, message: PointCloud2) -> Scan:
         """Return the scan of a message with its pose; ScanError or CloudError if unusable."""
         check_stamp(message.header)
         scan = scan_from_message(message)
-        config = self.config
+        config = self._config
         if not config.use_odometry:
             return scan
-        T_odom_base = self.odometry.wait_for(scan.stamp_ns, config.odometry_wait_s)
+        pose = self.odometry.wait_for(scan.stamp_ns, config.odometry_wait_s)
         T_base_sensor = self.extrinsic.T_base_sensor(self.base_frame, message.header.frame_id)
-        return replace(scan, T_odom_sensor=T_odom_base @ T_base_sensor)
+        return replace(
+            scan,
+            T_odom_sensor=pose.T_odom_base @ T_base_sensor,
+            odometry_segment=pose.segment.number,
+            segment_reason=pose.segment.reason,
+        )
 
 
 class Inputs:

@@ -36,7 +36,11 @@ class Interfaces:
         if settings != self._adapter_settings:
             destroy_safely(self._node, self.adapters.close)
             self.adapters = SlamAdapters(
-                self._node, config.backends, config.adapters, self.events.drop_loop
+                self._node,
+                config.backends,
+                config.adapters,
+                self.events.drop_loop,
+                self.events.drop_retraction,
             )
             self._adapter_settings = settings
         for name, reason in self.adapters.missing.items():

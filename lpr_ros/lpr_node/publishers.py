@@ -11,13 +11,14 @@ from nav_msgs.msg import Odometry, Path
 import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from std_msgs.msg import ColorRGBA, Float64MultiArray
 from visualization_msgs.msg import Marker, MarkerArray
 
 from lpr_ros.conversions.loops import KeyframePath, candidates_message, constraint_message
 from lpr_ros.conversions.poses import header_message
 from lpr_ros.core.database.place_database import PlaceDatabase
-from lpr_ros.core.types import KeyframeQuery, Place, VerificationResult
+from lpr_ros.core.types import KeyframeQuery, LoopClosure, Place, VerificationResult
 from lpr_ros.lpr_node.extrinsics import Extrinsic
 from lpr_ros.ros_utils.qos import LATCHED, LOOPS
 from lpr_ros.ros_utils.spin import destroy_safely
@@ -30,6 +31,7 @@ REJECTED_COLOR = ColorRGBA(r=0.9, g=0.2, b=0.1, a=0.5)
 PAUSE_PER_KEYFRAME_S = 0.0005  # a subscriber in Python needs 80 us per pose of the path
 MAX_REJECTED_SHOWN = 200
 DEFAULT_FRAME = 'odom'  # until odometry names its own
+LOOP_CLOSURES, RETRACTED = '~/loop_closures', '~/retracted_loop_closures'
 
 
 class Publishers:
@@ -42,7 +44,8 @@ class Publishers:
 
     def __init__(self, node: Node):
         self._node = node
-        self._loops = node.create_publisher(Odometry, '~/loop_closures', LOOPS)
+        self._loops = self._create_loop_topic(LOOP_CLOSURES)
+        self._retractions = self._create_loop_topic(RETRACTED)
         self._candidates = node.create_publisher(Float64MultiArray, '~/candidates', 10)
         self._keyframes = node.create_publisher(Path, '~/keyframes', LATCHED)
         self._markers = node.create_publisher(MarkerArray, '~/markers', LATCHED)
@@ -75,21 +78,36 @@ class Publishers:
             if keyframe.session != self._session:  # its poses are in another frame
                 self._session = keyframe.session
                 self._poses = {}
-                self._accepted = []
+                self._accepted = {}
                 self._rejected.clear()
             if keyframe.T_odom_sensor is not None:
                 self._poses[keyframe.id] = keyframe.T_odom_sensor
         self._candidates.publish(candidates_message(keyframe.id, keyframe_query.matches))
 
-    def publish_loops(self, result: VerificationResult, queries: Iterable[Place]) -> None:
-        """Publish the loop closures that became trusted; `queries` are their query keyframes."""
-        for loop, query in zip(result.trusted, queries, strict=True):
-            self._has_published_loops = True
-            self._loops.publish(constraint_message(loop, query.stamp_ns))
+    def publish_loops(self, result: VerificationResult, stamps_ns: Mapping[int, int]) -> None:
+        """Publish the loop closures that became trusted, and those to take back.
+
+        `stamps_ns` are the stamps of their query keyframes, by id. Retractions come first, so that
+        a back-end never holds a family of loop closures and the one that replaces it.
+        """
+        self._show_result(result)
+        self._has_published_loops |= bool(result.trusted)
+        for topic, loops in (
+            (self._retractions, result.retracted),
+            (self._loops, result.trusted),
+        ):
+            for loop in loops:
+                topic.publish(constraint_message(loop, stamps_ns[loop.query_id]))
+
+    def _show_result(self, result: VerificationResult) -> None:
+        """Add a result to the markers: a retracted edge moves from accepted to rejected."""
+        retracted = [(loop.query_id, loop.match_id) for loop in result.retracted]
         with self._lock:
-            self._accepted += [(loop.query_id, loop.match_id) for loop in result.trusted]
-            pairs = [(result.query_id, c.match.keyframe_id) for c in result.rejected]
-            self._rejected.extend(pairs)
+            for pair in retracted:
+                self._accepted.pop(pair, None)
+            self._rejected.extend(retracted)
+            self._accepted |= {(loop.query_id, loop.match_id): None for loop in result.trusted}
+            self._rejected.extend((result.query_id, c.match.keyframe_id) for c in result.rejected)
             self._results += 1
 
     def publish_path(self) -> None:
@@ -117,23 +135,28 @@ class Publishers:
         message = markers_message(stamp_ns, frame_id, poses, accepted, rejected)
         self._markers.publish(message)
 
+    def _create_loop_topic(self, name: str) -> Publisher:
+        return self._node.create_publisher(Odometry, name, LOOPS)
+
     def _forget_published_loops(self) -> None:
-        """Replace the publisher: late subscribers must not get loops of forgotten keyframes."""
-        stale = self._loops
+        """Replace the publishers: late subscribers must not get loops of forgotten keyframes."""
+        stale = self._loops, self._retractions
         try:
-            self._loops = self._node.create_publisher(Odometry, '~/loop_closures', LOOPS)
-        except Exception as error:  # out of resources; the old publisher still works
-            self._node.get_logger().warning(f'~/loop_closures keeps old loop closures: {error}')
+            fresh = self._create_loop_topic(LOOP_CLOSURES), self._create_loop_topic(RETRACTED)
+        except Exception as error:  # out of resources; the old publishers still work
+            self._node.get_logger().warning(f'{LOOP_CLOSURES} keeps old loop closures: {error}')
             return
+        self._loops, self._retractions = fresh
         self._has_published_loops = False
-        destroy_safely(self._node, lambda: self._node.destroy_publisher(stale))
+        for publisher in stale:
+            destroy_safely(self._node, lambda gone=publisher: self._node.destroy_publisher(gone))
 
     def _reset(self, database: PlaceDatabase | None, path: KeyframePath) -> None:
         self._database, self._path = database, path
         self._path_pace, self._markers_pace = Pace(), Pace()
         self._session = ''
         self._poses: dict[int, NDArray[np.float64]] = {}  # of this session, by keyframe
-        self._accepted: list[Pair] = []
+        self._accepted: dict[Pair, None] = {}  # in order of arrival
         self._rejected: deque[Pair] = deque(maxlen=MAX_REJECTED_SHOWN)
         self._results = 0
 
@@ -158,15 +181,27 @@ class ResultPublisher:
         self._publishers.publish_keyframe(keyframe_query)
 
     def on_verification_result(self, result: VerificationResult) -> None:
-        """Publish the loop closures of a keyframe (second worker)."""
-        queries = [self._database.place(loop.query_id) for loop in result.trusted]
-        self._publishers.publish_loops(result, queries)
-        for loop, query in zip(result.trusted, queries, strict=True):
-            T_base_query = self._mounts[loop.query_id]
-            # A loaded map does not say where the sensor of its keyframes was mounted.
-            T_base_match = self._mounts.get(loop.match_id, T_base_query)
-            match = self._database.place(loop.match_id)
-            self._adapters.publish(loop, query, match, T_base_query, T_base_match)
+        """Publish the loop closures of a keyframe and retract others (second worker)."""
+        changed = (*result.retracted, *result.trusted)
+        stamps_ns = {x.query_id: self._database.place(x.query_id).stamp_ns for x in changed}
+        self._publishers.publish_loops(result, stamps_ns)
+        for loop in result.retracted:
+            self._adapters.retract(loop, *self._ends(loop))
+        for loop in result.trusted:
+            self._adapters.publish(loop, *self._ends(loop))
+
+    def _ends(
+        self, loop: LoopClosure
+    ) -> tuple[Place, Place, NDArray[np.float64], NDArray[np.float64]]:
+        """Return query and match of a loop closure, and the mounts of their sensors."""
+        # A loaded map does not say where the sensor of its keyframes was mounted.
+        T_base_query = self._mounts.get(loop.query_id, self._extrinsic.last)
+        return (
+            self._database.place(loop.query_id),
+            self._database.place(loop.match_id),
+            T_base_query,
+            self._mounts.get(loop.match_id, T_base_query),
+        )
 
 
 class Pace:

@@ -14,6 +14,7 @@ from lpr_ros.core.loop_closure.worker_process import VerificationProcess
 from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.pipeline import Pipeline, load_database, new_database
 from lpr_ros.core.resources import weights_path
+from lpr_ros.core.retrieval.place_recognizer import FIRST_SESSION
 from lpr_ros.lpr_node.config import NodeConfig
 from lpr_ros.lpr_node.device_fallback import FallbackDescriptorExtractor
 from lpr_ros.lpr_node.diagnostics import RuntimeStatus
@@ -24,6 +25,9 @@ from lpr_ros.lpr_node.interfaces import Interfaces
 from lpr_ros.lpr_node.map_autosave import MapAutosave, SavedMap
 from lpr_ros.lpr_node.publishers import ResultPublisher, extend_path
 from lpr_ros.lpr_node.workers import ScanWorkers
+
+# Why a session starts.
+MAP_LOADED, RESET = 'map loaded', 'reset'
 
 
 class Drive:
@@ -36,6 +40,7 @@ class Drive:
         verifier: VerificationProcess,
         interfaces: Interfaces,
         database: PlaceDatabase,
+        session_reason: str,
     ):
         self.database = database
         self._verifier = verifier
@@ -43,7 +48,13 @@ class Drive:
         self.reader = ScanReader(config, extrinsic)
         self.path = KeyframePath('')
         extend_path(self.path, database, strict=True)
-        self.pipeline = Pipeline(config, extractor, database=database, verifier=verifier)
+        self.pipeline = Pipeline(
+            config,
+            extractor,
+            database=database,
+            verifier=verifier,
+            session_reason=session_reason,
+        )
         self.workers = ScanWorkers(
             self.pipeline,
             self.reader.read,
@@ -55,7 +66,7 @@ class Drive:
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Use changed settings from the next scan on."""
-        self.reader.config = config
+        self.reader.reconfigure(config)
         self.workers.reconfigure(config)
 
     def stop(self) -> None:
@@ -89,10 +100,11 @@ class LprRuntime:
             undo.callback(self._verifier.stop)
             if config.load_map and self._map.exists:
                 database, saved = self._read_map()
-                self._drive = self._make_drive(database)
+                self._drive = self._make_drive(database, MAP_LOADED)
                 self._map.adopt(saved)
             else:
-                self._drive = self._make_drive(new_database(config, self._extractor))
+                database = new_database(config, self._extractor)
+                self._drive = self._make_drive(database, FIRST_SESSION)
             self._connect_drive()
             undo.pop_all()
         self._log.info(
@@ -122,7 +134,7 @@ class LprRuntime:
     def load_map(self) -> str:
         """Replace the database with map_path and start a new session; return a summary."""
         database, saved = self._read_map()
-        self._replace_drive(database)
+        self._replace_drive(database, MAP_LOADED)
         self._map.adopt(saved)
         return f'{len(database)} keyframes loaded from {self._config.map_path}'
 
@@ -130,7 +142,7 @@ class LprRuntime:
         """Forget all keyframes and start a new session; return a summary."""
         self._map.wait()  # a save in progress reads the database
         count = len(self._drive.database)
-        self._replace_drive(new_database(self._config, self._extractor))
+        self._replace_drive(new_database(self._config, self._extractor), RESET)
         return f'{count} keyframes forgotten'
 
     def tick(self, now_ns: int) -> RuntimeStatus:
@@ -161,17 +173,24 @@ class LprRuntime:
         self._interfaces.publishers.clear()
         self._drive.pipeline.close()
 
-    def _make_drive(self, database: PlaceDatabase) -> Drive:
+    def _make_drive(self, database: PlaceDatabase, session_reason: str) -> Drive:
         """Return a drive whose workers wait for scans; a failure releases the database."""
         try:
-            return Drive(self._config, self._extractor, self._verifier, self._interfaces, database)
+            return Drive(
+                self._config,
+                self._extractor,
+                self._verifier,
+                self._interfaces,
+                database,
+                session_reason,
+            )
         except BaseException:
             database.close()
             raise
 
-    def _replace_drive(self, database: PlaceDatabase) -> None:
+    def _replace_drive(self, database: PlaceDatabase, session_reason: str) -> None:
         """Switch to another database. Everything that can fail comes before the switch."""
-        new = self._make_drive(database)
+        new = self._make_drive(database, session_reason)
         old, self._drive = self._drive, new
         self._stop_quietly(old)
         self._connect_drive()

@@ -175,6 +175,8 @@ class ScanWorkers:
     def _hand_over(self, keyframe_query: KeyframeQuery, received_s: float) -> None:
         """Report a keyframe and queue it; a failure to report must not cost its loop closure."""
         try:
+            if reason := keyframe_query.session_reason:
+                self._events.start_session(keyframe_query.keyframe.session, reason)
             self._listener.on_keyframe_query(keyframe_query)
         except Exception as error:
             self._events.fault(error)
@@ -204,6 +206,7 @@ class ScanWorkers:
         # More accepted than published: odometry drifts more than odometry_noise says.
         self._statistics.count('accepted', int(result.verified is not None))
         self._statistics.count('loops', len(result.trusted))
+        self._events.retract([(x.query_id, x.match_id) for x in result.retracted])
         self._record('verification', queued.received_s, result.seconds)
         if result.trusted:
             self._statistics.time('loop', time.monotonic() - queued.received_s)

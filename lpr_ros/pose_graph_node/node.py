@@ -1,8 +1,9 @@
 """The reference back-end: optimizes keyframes and loop closures into a corrected path.
 
-Subscribes to odometry, lpr_node/keyframes (nav_msgs/Path) and lpr_node/loop_closures
-(nav_msgs/Odometry). Publishes ~/path (nav_msgs/Path; the index of a pose is the keyframe id),
-~/map_to_odom (geometry_msgs/TransformStamped) and, if tf2_msgs is installed, map -> odom on /tf.
+Subscribes to odometry, lpr_node/keyframes (nav_msgs/Path), lpr_node/loop_closures and
+lpr_node/retracted_loop_closures (nav_msgs/Odometry). Publishes ~/path (nav_msgs/Path; the index of
+a pose is the keyframe id), ~/map_to_odom (geometry_msgs/TransformStamped) and, if tf2_msgs is
+installed, map -> odom on /tf.
 Services: ~/save_g2o, and ~/optimize, a robust batch optimization that rejects outliers.
 """
 
@@ -87,6 +88,9 @@ class PoseGraphNode(Node):
             )
         self.create_subscription(Path, 'lpr_node/keyframes', self._on_keyframes, LATCHED)
         self.create_subscription(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
+        self.create_subscription(
+            Odometry, 'lpr_node/retracted_loop_closures', self._on_retraction, LOOPS
+        )
         self.create_subscription(Odometry, 'odometry', self._on_odometry, ODOMETRY)
         self.create_service(Trigger, '~/save_g2o', self._on_save)
         self.create_service(Trigger, '~/optimize', self._on_optimize)
@@ -102,6 +106,10 @@ class PoseGraphNode(Node):
 
     def _on_loop(self, message: Odometry) -> None:
         self._is_path_due |= self._updater.add_constraint(message)
+        self._log_rejected()
+
+    def _on_retraction(self, message: Odometry) -> None:
+        self._is_path_due |= self._updater.retract_constraint(message)
         self._log_rejected()
 
     def _on_odometry(self, message: Odometry) -> None:

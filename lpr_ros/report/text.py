@@ -128,11 +128,28 @@ def hints(result: DriveResult) -> list[str]:
             '(kept_by_optimiser in loops.csv). If they are correct, odometry drifts more than '
             'odometry_noise.position_fraction and odometry_noise.heading_deg specify.'
         )
+    if result.retracted:
+        shown.append(
+            f'{count_of(len(result.retracted), "loop closure")} published and retracted later, '
+            'outvoted by others (retracted in loops.csv; dashed lines below). The corrected '
+            'trajectory and the pose graph are without them.'
+        )
+    if len(result.sessions) > 1:
+        later = [f'{name} ({reason})' for name, reason in list(result.sessions.items())[1:]]
+        shown.append(
+            f'The drive has {len(result.sessions)} sessions, which only loop closures connect. '
+            f'New sessions: {"; ".join(later)}.'
+        )
     if result.dropped() > 0.05 * max(result.scans, 1):
         shown.append(
             f'{result.dropped()} of {result.scans} scans were dropped; see Dropped scans below.'
         )
     return shown
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return e.g. '1 loop closure was' or '2 loop closures were'."""
+    return f'{number} {noun} was' if number == 1 else f'{number} {noun}s were'
 
 
 def why_no_loops(result: DriveResult) -> str:
@@ -219,6 +236,8 @@ def drive_caption(result: DriveResult, evaluation: DriveEvaluation | None) -> st
             'The trajectory from above, from odometry. If it crosses itself, there was a revisit '
             'to find; without loop closures there is nothing to correct.'
         )
+    if result.retracted:
+        text += ' Dashed lines are loop closures that were retracted.'
     if evaluation is not None:
         text += ' The wide gray band is the ground truth.'
     if result.first_id:
@@ -237,7 +256,9 @@ def drop_sentences(result: DriveResult) -> list[tuple[str, tuple[str, ...]]]:
 def file_descriptions(result: DriveResult) -> dict[str, str]:
     """Return what the files in the output folder contain."""
     tables = {
-        export.LOOPS: 'Loop closures: T_match_query, covariance, overlap, probability',
+        export.LOOPS: (
+            'Loop closures, also retracted ones: T_match_query, covariance, overlap, probability'
+        ),
         export.KEYFRAMES: 'Keyframes: odometry, corrected and true poses; nearest matches',
         export.MAP: 'Place database; relocalize another drive in it with --map',
     }

@@ -96,12 +96,16 @@ def draw_drive(axes: Axes, result: DriveResult, poses: Poses, theme: Theme, titl
 def _draw_loops(
     axes: Axes, result: DriveResult, xy: Mapping[int, NDArray[np.float64]], theme: Theme
 ) -> None:
-    drawn = [x for x in _subsample(result.loops) if x.query_id in xy and x.match_id in xy]
+    drawn, retracted = (
+        [x for x in _subsample(loops) if x.query_id in xy and x.match_id in xy]
+        for loops in (result.loops, result.retracted)
+    )
     rejected = [x for x in drawn if (x.query_id, x.match_id) in result.correction.rejected]
     kept = [x for x in drawn if x not in rejected]
     looks = (
         (kept, f'loop closures ({len(result.loops)})', theme.loop, 'solid', 'o'),
         (rejected, f'rejected by the optimizer ({len(rejected)})', theme.muted, 'dotted', 'x'),
+        (retracted, f'retracted ({len(result.retracted)})', theme.warn, 'dashed', '+'),
     )
     for loops, label, color, line, marker in looks:
         if loops:

@@ -19,6 +19,14 @@ class Adapter(Protocol):
     ) -> None:
         """Send one verified loop closure; AdapterError if the back-end cannot receive it."""
 
+    def retract(
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
+    ) -> None:
+        """Take back a loop closure, with the arguments it was published with.
+
+        AdapterError if the back-end may keep it.
+        """
+
     def close(self) -> None:
         """Destroy the topics and services created on the node."""
 

@@ -1,7 +1,8 @@
 """LIO-SAM: pairs of stamps on a topic; LIO-SAM registers the two scans itself.
 
 LIO-SAM queues five pairs and processes one per second, so a faster rate would lose some. Its ROS 2
-branch must run with loopClosureEnableFlag: true.
+branch must run with loopClosureEnableFlag: true. It cannot take back a loop closure: one that is
+retracted is dropped if it still waits here, and stays in the graph of LIO-SAM otherwise.
 """
 
 from collections import deque
@@ -46,13 +47,19 @@ class LioSamConfig(Config):
     )
 
 
+@dataclass(frozen=True)
+class _Queued:
+    key: tuple[int, int, bytes]  # of the loop closure
+    times: tuple[float, float]  # of query and match, seconds
+
+
 class LioSam:
     """Sends queued loop closures at a limited rate, oldest first."""
 
     def __init__(self, node: Node, config: LioSamConfig):
         self._node, self._interval_s = node, config.interval_s
         self._publisher = node.create_publisher(Float64MultiArray, config.topic, 5)
-        self._queue: deque[tuple[float, float]] = deque(maxlen=QUEUE_SIZE)
+        self._queue: deque[_Queued] = deque(maxlen=QUEUE_SIZE)
         self._lock = Lock()  # loop closures come from the worker, the timer from the executor
         self._timer = node.create_timer(
             config.interval_s, self._on_timer, clock=Clock(clock_type=ClockType.STEADY_TIME)
@@ -74,13 +81,26 @@ class LioSam:
         )
         with self._lock:
             is_full = len(self._queue) == QUEUE_SIZE
-            self._queue.append(times)
+            self._queue.append(_Queued(loop.key, times))
             if self._timer.is_canceled():
                 self._send()
         if is_full:
             raise AdapterError(
                 f'queue full: {QUEUE_SIZE} loop closures waiting, one sent every '
                 f'{self._interval_s} s; the oldest was dropped'
+            )
+
+    def retract(
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
+    ) -> None:
+        """Drop a loop closure that has not been sent yet; AdapterError if it has."""
+        with self._lock:
+            waiting = [queued for queued in self._queue if queued.key == loop.key]
+            for queued in waiting:
+                self._queue.remove(queued)
+        if not waiting:
+            raise AdapterError(
+                'LIO-SAM keeps it if it accepted it: it cannot remove a loop closure'
             )
 
     def close(self) -> None:
@@ -96,5 +116,5 @@ class LioSam:
                 self._timer.cancel()
 
     def _send(self) -> None:
-        self._publisher.publish(Float64MultiArray(data=list(self._queue.popleft())))
+        self._publisher.publish(Float64MultiArray(data=list(self._queue.popleft().times)))
         self._timer.reset()

@@ -14,6 +14,7 @@ from rclpy.node import Node
 
 from lpr_ros.conversions.poses import header_message, pose_message
 from lpr_ros.core.config import Config, option
+from lpr_ros.core.errors import AdapterError
 from lpr_ros.core.types import LoopClosure, Place
 from lpr_ros.ros_utils.optional_interfaces import interface
 from lpr_ros.slam_adapters.base import loop_between_base_poses, require_same_session
@@ -73,6 +74,12 @@ class PoseGraphTools:
             covariance=base.covariance.ravel(),
         )
         self._publisher.publish(self._graph(header=header, nodes=[], edges=[edge]))
+
+    def retract(
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
+    ) -> None:
+        """Raise AdapterError: the back-end cannot take back a loop closure."""
+        raise AdapterError('Hydra and Kimera-PGMO keep it: they cannot remove an edge')
 
     def close(self) -> None:
         """Destroy the publisher."""

@@ -4,7 +4,8 @@ To add one, write a module with its configuration and class, and add an entry to
 parameters then appear below `adapters.<name>`, and `backends` accepts the name.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from lpr_ros.slam_adapters.lio_sam import LioSam, LioSamConfig
 from lpr_ros.slam_adapters.pose_graph_tools import PoseGraphTools, PoseGraphToolsConfig
 from lpr_ros.slam_adapters.rtabmap import Rtabmap, RtabmapConfig
 from lpr_ros.slam_adapters.swarm_slam import SwarmSlam, SwarmSlamConfig
+
+OnProblem = Callable[[str, str], None]  # name of the adapter, reason
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ def adapters_config(entries: Mapping[str, AdapterEntry]) -> type[Config]:
 class SlamAdapters:
     """The selected adapters; `missing` maps each unavailable one to the reason.
 
-    `on_drop` is called with the name and the reason for each loop closure an adapter drops.
+    `on_drop` is called with the name and the reason for each loop closure an adapter drops, and
+    `on_keep` (by default the same) for each retracted one that a back-end may keep.
     """
 
     def __init__(
@@ -59,9 +63,10 @@ class SlamAdapters:
         node: Node,
         names: Iterable[str],
         config: Config,
-        on_drop: Callable[[str, str], None],
+        on_drop: OnProblem,
+        on_keep: OnProblem | None = None,
     ):
-        self._on_drop = on_drop
+        self._on_drop, self._on_keep = on_drop, on_keep or on_drop
         self._adapters: dict[str, Adapter] = {}
         self.missing: dict[str, str] = {}
         for name in dict.fromkeys(names):
@@ -87,19 +92,40 @@ class SlamAdapters:
 
         `T_base_*` are the mounting poses of the sensors that took the query and the match.
         """
-        loop, query = move_query_to_match_sensor(loop, query, T_base_query, T_base_match)
+        moved = move_query_to_match_sensor(loop, query, T_base_query, T_base_match)
         for name, adapter in self._adapters.items():
-            try:
-                adapter.publish(loop, query, match, T_base_match)
-            except Exception as error:  # also a message that rclpy rejects
-                text = error_with_type(error)
-                self._on_drop(name, f'loop {loop.query_id} to {loop.match_id}: {text}')
+            with self._report(name, self._on_drop, f'loop {loop.query_id} to {loop.match_id}'):
+                adapter.publish(*moved, match, T_base_match)
+
+    def retract(
+        self,
+        loop: LoopClosure,
+        query: Place,
+        match: Place,
+        T_base_query: NDArray[np.float64],
+        T_base_match: NDArray[np.float64],
+    ) -> None:
+        """Take back a loop closure from every back-end that can; arguments as for `publish`."""
+        moved = move_query_to_match_sensor(loop, query, T_base_query, T_base_match)
+        what = f'retracted loop {loop.query_id} to {loop.match_id}'
+        for name, adapter in self._adapters.items():
+            with self._report(name, self._on_keep, what):
+                adapter.retract(*moved, match, T_base_match)
 
     def close(self) -> None:
         """Close all adapters."""
         for adapter in self._adapters.values():
             adapter.close()
         self._adapters = {}
+
+    @staticmethod
+    @contextmanager
+    def _report(name: str, on_problem: OnProblem, what: str) -> Iterator[None]:
+        """Report what an adapter raises instead of passing it on to the other adapters."""
+        try:
+            yield
+        except Exception as error:  # also a message that rclpy rejects
+            on_problem(name, f'{what}: {error_with_type(error)}')
 
 
 def move_query_to_match_sensor(

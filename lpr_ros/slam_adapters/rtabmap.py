@@ -2,6 +2,9 @@
 
 New nodes arrive on mapData, earlier ones are requested from get_map_data. RTAB-Map removes links
 whose error exceeds RGBD/OptimizeMaxError, so links carry our actual information matrix.
+
+A link cannot be taken back: rtabmap_msgs has no service that removes one, and add_link ignores a
+second link between the same two nodes.
 """
 
 from dataclasses import dataclass, field
@@ -63,6 +66,17 @@ class Rtabmap:
             information=np.linalg.inv(node_loop.covariance).ravel(),
         )
         self._links.call_async(self._add_link.Request(link=link))
+
+    def retract(
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
+    ) -> None:
+        """Raise AdapterError: RTAB-Map keeps the link."""
+        node_loop = self._nodes.transfer(loop, query, match, T_base_sensor)
+        raise AdapterError(
+            f'RTAB-Map keeps its link {node_loop.match_id} -> {node_loop.query_id}: it has no '
+            'service to remove one; with RGBD/OptimizeMaxErrorRepairRadius it removes wrong links '
+            'itself'
+        )
 
     def close(self) -> None:
         """Destroy the subscription and the clients."""

@@ -14,7 +14,7 @@ from rclpy.node import Node
 
 from lpr_ros.conversions.poses import pose_from_message, transform_message
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import LprError
+from lpr_ros.core.errors import AdapterError, LprError
 from lpr_ros.core.timing import stamp_ns
 from lpr_ros.core.types import LoopClosure, Place
 from lpr_ros.ros_utils.optional_interfaces import interface
@@ -63,6 +63,12 @@ class SwarmSlam:
             message.success = True
             message.transform = transform_message(node_loop.T_match_query)
         self._publisher.publish(message)
+
+    def retract(
+        self, loop: LoopClosure, query: Place, match: Place, T_base_sensor: NDArray[np.float64]
+    ) -> None:
+        """Raise AdapterError: the back-end cannot take back a loop closure."""
+        raise AdapterError('Swarm-SLAM keeps it: it cannot remove a loop closure')
 
     def close(self) -> None:
         """Destroy the subscription and the publisher."""

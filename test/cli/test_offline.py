@@ -21,6 +21,7 @@ from toy_graphs import read_g2o
 from lpr_ros.cli import offline
 from lpr_ros.core.config import override
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
+from lpr_ros.core.geometry.odometry_jumps import OdometrySegment
 from lpr_ros.core.geometry.se3 import invert
 from lpr_ros.core.geometry.trajectory import Trajectory
 from lpr_ros.core.io.pose_files import read_tum, write_tum
@@ -28,6 +29,7 @@ from lpr_ros.core.loop_closure.worker_process import VerificationProcess
 from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.offline import evaluation, run
 from lpr_ros.core.offline.evaluation import evaluate_drive
+from lpr_ros.core.offline.export import drive_writers, write_files
 from lpr_ros.core.offline.result import DriveResult
 from lpr_ros.core.offline.run import run_offline
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
@@ -224,6 +226,45 @@ def test_a_drive_relocalizes_in_an_existing_map(out, bag, extractor):
     assert np.linalg.norm(gap[:3, 3]) < 1.0  # and not 583 m
     page = report_page(found, evaluate_drive(found))
     assert f'match the existing map of {found.first_id} keyframes' in page
+
+
+def test_retracted_loops_are_in_no_trajectory_and_no_graph(
+    bag, extractor, finished, monkeypatch, tmp_path
+):
+    """The result equals that of a drive in which they were never found."""
+    verify, found, done = Pipeline.verify, [], []
+
+    def verify_and_retract(self, keyframe_query):
+        result = verify(self, keyframe_query)
+        found.extend(result.trusted)
+        is_time = result.trusted and len(found) >= 3 and not done
+        done.extend([True] if is_time else [])
+        return replace(result, retracted=(found[0],)) if is_time else result
+
+    monkeypatch.setattr(Pipeline, 'verify', verify_and_retract)
+    result = run_offline(open_recording(bag), extractor, CONFIG)
+    first, *others = finished.result.loops
+    assert [ends(loop) for loop in result.retracted] == [ends(first)]
+    assert [ends(loop) for loop in result.loops] == [ends(loop) for loop in others]
+    expected = run.correct(result.database, result.loops, noise=CONFIG.odometry_noise)
+    for i, T in result.correction.poses.items():
+        np.testing.assert_allclose(T, expected.poses[i], atol=1e-6)
+    write_files(tmp_path, drive_writers(result, evaluate_drive(result)))
+    edges = [(e.to_id, e.from_id) for e in read_g2o(tmp_path / 'graph.g2o').edges if e.is_loop]
+    assert edges == [ends(loop) for loop in others]
+    page = report_page(result, evaluate_drive(result))
+    assert '1 loop closure was published and retracted later' in page
+    assert 'retracted (1)' in page  # the legend of the figure
+
+
+def test_a_new_session_is_logged_and_reported_with_its_reason(bag, extractor, caplog):
+    source = open_recording(bag)
+    segment = OdometrySegment(1, 'odometry jump of 99.0 m between 1 ns and 2 ns')
+    source.segments = [source.segments[0]] * 9 + [segment] * (len(source) - 9)
+    result = run_offline(source, extractor, CONFIG, should_stop=Countdown(15))
+    assert result.sessions == {'circle': 'first scan', 'circle (2)': segment.reason}
+    assert f"session 'circle (2)' starts: {segment.reason}" in caplog.text
+    assert f'New sessions: circle (2) ({segment.reason})' in report_page(result, None)
 
 
 class Countdown:

@@ -1,6 +1,7 @@
 """The pipeline: scans in, correct loop closures out, whatever bad input comes in between."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -186,7 +187,7 @@ def test_a_stationary_robot_adds_no_keyframes(scans, extractor):
 def test_an_odometry_jump_starts_a_new_session(scans, extractor, simulation):
     T_jump = pose_from_euler([300.0, -80.0, 5.0], [0.0, 0.0, 1.0])
     jumped = [
-        replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor) if i >= 20 else s
+        replace(s, T_odom_sensor=T_jump @ s.T_odom_sensor, odometry_segment=1) if i >= 20 else s
         for i, s in enumerate(scans[:FIRST])
     ]
     steps, errors = drive(jumped, extractor)
@@ -195,6 +196,27 @@ def test_an_odometry_jump_starts_a_new_session(scans, extractor, simulation):
     assert sessions == ['robot'] * 20 + ['robot (2)'] * (FIRST - 20)
     T = simulation.T_world_sensor
     assert_correct(loops_of(steps), T)
+
+
+def test_a_session_that_odometry_continues_is_not_split_by_dropped_scans(scans, extractor):
+    """One scan in thirty, more than 20 m apart."""
+    few = scans[::30]
+    steps_m = [
+        np.linalg.norm((b.T_odom_sensor - a.T_odom_sensor)[:3, 3]) for a, b in pairwise(few)
+    ]
+    assert max(steps_m) > CONFIG.session.max_step_m
+    steps, errors = drive(few, extractor)
+    assert errors == []
+    assert [step.keyframe_query.keyframe.session for step in steps] == ['robot'] * len(few)
+
+
+def test_every_session_says_why_it_starts(scans, extractor):
+    later = [replace(s, odometry_segment=1, segment_reason='jump of 5 m') for s in scans[2:12]]
+    again = [replace(s, odometry_segment=2) for s in scans[:2]]
+    steps, _ = drive([*scans[:2], *later, *again, scans[2]], extractor)
+    told = [step.keyframe_query.session_reason for step in steps]
+    back = f'clock set back from {later[-1].stamp_ns} ns to {again[0].stamp_ns} ns'
+    assert told == ['first scan', '', 'jump of 5 m', *[''] * 9, back, '', 'odometry jump']
 
 
 def test_a_clock_set_back_starts_a_new_session(scans, extractor, simulation):

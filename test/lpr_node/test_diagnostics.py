@@ -80,14 +80,20 @@ def test_events_are_counted_by_what_was_dropped_and_logged_once_in_a_while(ros):
         events.drop_odometry('pose', 'not finite')
         events.drop_keyframe('verification', 'killed')
         events.drop_loop('lio_sam', 'full')
+        events.drop_retraction('rtabmap', 'kept')
+        events.retract([(7, 2), (8, 3)])
+        events.retract([])
     assert statistics.counts() == {
         'dropped.cloud': 3,
         'odometry_dropped.pose': 3,
         'keyframes_dropped.verification': 3,
         'loops_dropped.lio_sam': 3,
+        'retractions_dropped.rtabmap': 3,
+        'retracted': 6,
     }
-    assert len(logged) == 4
-    assert statistics.last_error == 'full'
+    assert len(logged) == 6
+    assert logged[-1].endswith('7 to 2, 8 to 3')
+    assert statistics.last_error == 'kept'
     events.is_muted = True
     events.fault(ValueError('interrupted'))
     assert 'faults' not in statistics.counts()

@@ -1,6 +1,7 @@
 """lpr_node as a subprocess: topics, services, parameters, lifecycle and signals."""
 
 import math
+import re
 import signal
 
 from builtin_interfaces.msg import Time
@@ -132,6 +133,87 @@ def test_a_jump_back_in_time_starts_a_new_session(rig):
     rig.drive(range(4))
     path = rig.keyframes.take_until(lambda message: len(message.poses) == 8)
     assert sessions_of(path) == ['robot'] * 4 + ['robot (2)'] * 4
+
+
+def test_scans_far_apart_do_not_split_a_session_that_odometry_continues(rig):
+    """As under overload: of half a lap, 24 m, only the first and the last scan are handled."""
+    far = STEPS_PER_LAP // 2
+    rig.take(step(0))
+    for index in range(1, far):
+        rig.odometry.publish(odometry_of(step(index)))
+    rig.take(step(far))
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 2)
+    assert sessions_of(path) == ['robot'] * 2
+
+
+def test_an_odometry_jump_between_scans_starts_a_new_session_with_its_reason(rig):
+    """There and back: a scan near the jump would not notice."""
+
+    def odometry(index, x_m):
+        message = odometry_of(step(index))
+        message.pose.pose.position.x += x_m
+        rig.odometry.publish(message)
+
+    rig.take(step(0))
+    odometry(1, 0.0)
+    odometry(2, 500.0)
+    odometry(3, 0.0)
+    rig.take(step(4))
+    path = rig.keyframes.take_until(lambda message: len(message.poses) == 2)
+    assert sessions_of(path) == ['robot', 'robot (2)']
+    line = r"session 'robot \(2\)' starts: odometry jump of \d+\.\d m between " + (
+        f'{step(2).stamp_ns} ns and {step(3).stamp_ns} ns'
+    )
+    wait_until(lambda: re.search(line, rig.process.output), line)
+    assert "session 'robot' starts: reset" in rig.process.output
+
+
+# The node, except that the fourth trusted loop closure outvotes the first.
+RETRACTING_NODE = """
+from dataclasses import replace
+import sys
+from lpr_ros.core.pipeline import Pipeline
+from lpr_ros.lpr_node.node import main
+
+verify, published = Pipeline.verify, []
+
+
+def verify_and_retract(self, keyframe_query):
+    result = verify(self, keyframe_query)
+    before = len(published)
+    published.extend(result.trusted)
+    if before < 4 <= len(published):
+        return replace(result, retracted=(published[0],))
+    return result
+
+
+if __name__ == '__main__':
+    Pipeline.verify = verify_and_retract
+    sys.exit(main())
+"""
+
+
+def test_a_retracted_loop_is_published_counted_and_logged(ros):
+    rig = Rig(ros, program=('-c', RETRACTING_NODE), autostart=True, backends='[lio_sam]')
+    rig.wait_active()
+    rig.drive(LAP)
+    loops = []
+    for index in AGAIN:
+        rig.take(step(index))
+        loops += rig.loops.drain()
+    retraction = rig.retracted.take()
+    while retraction not in loops:
+        loops.append(rig.loops.take())
+    query, match = ends_of(retraction)
+    status = rig.status_with('retracted', 1)
+    assert status['retracted'] == '1'
+    wait_until(
+        lambda: f'outvoted by later ones: {query} to {match}' in rig.process.output, 'a log line'
+    )
+    assert status['retractions_dropped.lio_sam'] == '1'  # it was sent at once
+    assert f'retracted loop {query} to {match}' in rig.process.output
+    rig.take(step(AGAIN[-1] + 1))  # and the drive goes on
+    assert 'Traceback' not in rig.process.output
 
 
 def test_malformed_clouds_are_dropped(rig):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from ros_processes import wait_until
 from toy_keyframes import circle, drive, empty
-from visualization_msgs.msg import Marker
+from visualization_msgs.msg import Marker, MarkerArray
 
 from lpr_ros.conversions.loops import KeyframePath
-from lpr_ros.core.types import VerificationResult
+from lpr_ros.core.types import KeyframeQuery, VerificationResult
 from lpr_ros.lpr_node.publishers import Pace, Publishers, extend_path, markers_message
 from lpr_ros.ros_utils.qos import LATCHED, LOOPS
 
@@ -78,12 +78,17 @@ def test_a_keyframe_that_cannot_be_sent_does_not_stop_the_path(database, monkeyp
         extend_path(KeyframePath('odom'), database, strict=True)
 
 
+def publish(publishers, database, result):
+    stamps_ns = {i: database.place(i).stamp_ns for i in range(len(database))}
+    publishers.publish_loops(result, stamps_ns)
+
+
 def test_another_database_takes_over_the_topics(ros, rng, database):
     node = ros.node()
     publishers = Publishers(node)
     publishers.show(database, path_of(database))
     loop = random_loop(rng, query_id=4, match_id=0)
-    publishers.publish_loops(VerificationResult(4, loop, (loop,)), [database.place(4)])
+    publish(publishers, database, VerificationResult(4, loop, (loop,)))
     publishers.publish_path()
     before = ros.node()
     loops = ros.listen(before, Odometry, f'{node.get_name()}/loop_closures', LOOPS)
@@ -97,7 +102,70 @@ def test_another_database_takes_over_the_topics(ros, rng, database):
     late = ros.listen(ros.node(), Odometry, f'{node.get_name()}/loop_closures', LOOPS)
     publishers.show(database, path_of(database))
     other = random_loop(rng, query_id=3, match_id=1)
-    publishers.publish_loops(VerificationResult(3, other, (other,)), [database.place(3)])
+    publish(publishers, database, VerificationResult(3, other, (other,)))
     assert late.take().child_frame_id == 'keyframe/3'  # not the loop closure of the old database
     assert loops.take().child_frame_id == 'keyframe/3'
     wait_until(lambda: node.count_publishers(f'{node.get_name()}/loop_closures') == 1, 'one')
+
+
+def test_late_subscribers_know_which_loops_stand(ros, rng, database):
+    """A loop stands if it was published more often than retracted, in any order of the topics."""
+    node = ros.node()
+    publishers = Publishers(node)
+    publishers.show(database, path_of(database))
+    stays, returns, goes = (random_loop(rng, query_id=4, match_id=i) for i in range(3))
+    rival = replace(goes, T_match_query=random_pose(rng))  # the same pair at another pose
+    for result in (
+        VerificationResult(4, trusted=(stays, returns, goes)),
+        VerificationResult(4, retracted=(returns, goes)),
+        VerificationResult(4, trusted=(returns, rival)),
+    ):
+        publish(publishers, database, result)
+    late, name = ros.node(), node.get_name()
+    published = ros.listen(late, Odometry, f'{name}/loop_closures', LOOPS)
+    retracted = ros.listen(late, Odometry, f'{name}/retracted_loop_closures', LOOPS)
+    plus = [published.take() for _ in range(5)]
+    minus = [retracted.take() for _ in range(2)]
+    assert minus == [plus[1], plus[2]]  # exactly the messages that were published
+    standing = [m for m in plus if plus.count(m) > minus.count(m)]
+    poses = {m.pose.pose.position.x for m in standing}
+    expected = {x.T_match_query[0, 3] for x in (stays, returns, rival)}
+    assert sorted(poses) == pytest.approx(sorted(expected))
+
+    publishers.show(database, path_of(database))  # as after a reset: neither is known any more
+    for topic in ('loop_closures', 'retracted_loop_closures'):
+        wait_until(lambda t=topic: node.count_publishers(f'{name}/{t}') == 1, 'one publisher')
+    again = ros.node()
+    published = ros.listen(again, Odometry, f'{name}/loop_closures', LOOPS)
+    retracted = ros.listen(again, Odometry, f'{name}/retracted_loop_closures', LOOPS)
+    other = random_loop(rng, query_id=3, match_id=1)
+    publish(publishers, database, VerificationResult(3, trusted=(other,)))
+    publish(publishers, database, VerificationResult(3, retracted=(other,)))
+    assert published.take() == retracted.take()
+    assert not published.drain()
+    assert not retracted.drain()
+
+
+def test_a_retracted_edge_moves_from_accepted_to_rejected(ros, rng, database):
+    node = ros.node()
+    publishers = Publishers(node)
+    publishers.show(database, path_of(database))
+    inbox = ros.listen(ros.node(), MarkerArray, f'{node.get_name()}/markers', LATCHED)
+    wait_until(lambda: node.count_subscribers(f'{node.get_name()}/markers'), 'a subscriber')
+    for i in range(5):
+        keyframe = database[i]
+        publishers.publish_keyframe(KeyframeQuery(keyframe, (), (), ()))
+    loops = [random_loop(rng, query_id=4, match_id=i) for i in range(2)]
+
+    def edges(result):
+        publish(publishers, database, result)
+
+        def arrived():
+            publishers.publish_markers(STAMP_NS)
+            return inbox.drain()
+
+        lines = {m.ns: len(m.points) // 2 for m in wait_until(arrived, 'markers')[-1].markers}
+        return lines['accepted'], lines['rejected']
+
+    assert edges(VerificationResult(4, trusted=tuple(loops))) == (2, 0)
+    assert edges(VerificationResult(4, retracted=(loops[0],))) == (1, 1)

@@ -74,7 +74,7 @@ class BlockedVerifier(InProcessVerifier):
 
 @pytest.fixture
 def events():
-    log = SimpleNamespace(warning=lambda text: None, error=lambda text: None)
+    log = SimpleNamespace(**dict.fromkeys(('info', 'warning', 'error'), lambda text: None))
     context = SimpleNamespace(ok=lambda: True)
     return EventLog(SimpleNamespace(context=context, get_logger=lambda: log), Statistics())
 

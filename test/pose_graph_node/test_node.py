@@ -1,5 +1,7 @@
 """pose_graph_node as a process, with the topics of lpr_node published over DDS."""
 
+from dataclasses import replace
+from itertools import permutations
 import signal
 
 from geometry_msgs.msg import TransformStamped
@@ -33,6 +35,7 @@ class FakeLprNode:
         node = ros.node('lpr_node')
         self.keyframes = node.create_publisher(Path, '~/keyframes', LATCHED)
         self.loops = node.create_publisher(Odometry, '~/loop_closures', LOOPS)
+        self.retracted = node.create_publisher(Odometry, '~/retracted_loop_closures', LOOPS)
         self.odometry = node.create_publisher(Odometry, 'odometry', 10)
         self.path = KeyframePath('odom')
 
@@ -43,6 +46,9 @@ class FakeLprNode:
 
     def publish_loop(self, loop, stamp_ns):
         self.loops.publish(constraint_message(loop, stamp_ns))
+
+    def retract_loop(self, loop, stamp_ns):
+        self.retracted.publish(constraint_message(loop, stamp_ns))
 
     def publish_odometry(self, stamp_ns, T):
         self.odometry.publish(odometry_message(stamp_ns, 'odom', 'base', T))
@@ -158,6 +164,14 @@ def test_time_jumping_back_starts_a_new_session(ros: Ros):
     robot.publish_odometry(19 * 10**9, shift @ T_true[-1])
     T_map_odom = matrix(transforms.take().transform)
     np.testing.assert_allclose(T_map_odom, invert(shift), atol=1e-2)
+
+    # Retracted, the loop leaves two maps as before.
+    robot.retract_loop(loop_closure(10, 30, np.eye(4)), second[10].stamp_ns)
+    again = paths.take()
+    assert [pose.header.frame_id for pose in again.poses] == frames
+    np.testing.assert_allclose(poses_of(again), poses_of(apart), atol=1e-6)
+    robot.publish_odometry(20 * 10**9, shift @ T_true[-1])
+    np.testing.assert_allclose(matrix(transforms.take().transform), np.eye(4), atol=1e-6)
     process.interrupt(signal.SIGTERM)
     assert process.wait() == 0, process.output
 
@@ -248,6 +262,50 @@ class TestGraphUpdater:
         assert len(updater.optimizer.poses) == 10
         loops = [(e.from_id, e.to_id) for e in updater.optimizer.graph.edges if e.is_loop]
         assert loops == [(0, 5)]  # keyframe 9 is a different one now
+
+    def test_loops_stand_if_published_more_often_than_retracted(self, path):
+        """Two topics have no common order: every order ends with the same graph."""
+        loop, other = loop_closure(0, 5, np.eye(4)), loop_closure(1, 7, np.eye(4))
+        rival = replace(loop, T_match_query=pose_from_euler([1.0, 0.0, 0.0], [0.0, 0.0, 0.0]))
+        plus = [constraint_message(x, x.query_id * 10**9) for x in (loop, loop, rival, other)]
+        minus = [constraint_message(x, x.query_id * 10**9) for x in (loop, loop, other)]
+        for order in set(permutations('+' * len(plus) + '-' * len(minus))):
+            updater = GraphUpdater(PoseGraphOptimizerConfig())
+            updater.add_path(path)
+            published, retracted = iter(plus), iter(minus)
+            for sign in order:
+                if sign == '+':
+                    updater.add_constraint(next(published))
+                else:
+                    updater.retract_constraint(next(retracted))
+            (edge,) = updater.optimizer.graph.loops
+            np.testing.assert_array_equal(edge.T_from_to, rival.T_match_query)
+            assert not updater.rejected
+
+    def test_a_retraction_before_its_loop_cancels_it(self, path):
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        message = constraint_message(loop_closure(0, 5, np.eye(4)), 5 * 10**9)
+        assert not updater.retract_constraint(message)
+        assert not updater.add_constraint(message)
+        updater.add_path(path)
+        assert not updater.optimizer.graph.loops
+        assert updater.add_constraint(message)  # trusted again
+        assert len(updater.optimizer.graph.loops) == 1
+
+    def test_a_loop_that_waits_for_its_keyframes_can_be_retracted(self, path):
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        message = constraint_message(loop_closure(0, 5, np.eye(4)), 5 * 10**9)
+        updater.add_constraint(message)
+        updater.retract_constraint(message)
+        updater.add_path(path)
+        assert not updater.optimizer.graph.loops
+
+    def test_early_retractions_are_bounded(self, path):
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        for query_id in range(MAX_PENDING_LOOPS + 50):
+            loop = loop_closure(0, 20 + query_id, np.eye(4))
+            updater.retract_constraint(constraint_message(loop, 0))
+        assert len(updater._surplus) == MAX_PENDING_LOOPS
 
     def test_loop_of_the_next_run_waits_for_its_keyframes(self, path):
         """Its ids exist in the previous run, with other stamps."""

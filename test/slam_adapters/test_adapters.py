@@ -247,6 +247,30 @@ class TestRegistry:
         adapters.close()
         assert len(node.removed) == 4
 
+    def test_back_end_that_keeps_a_retracted_loop_is_reported_with_the_loop(self, installed):
+        node, kept = RecordingNode(), {}
+        names = ['rtabmap', 'pose_graph_tools', 'swarm_slam']
+        adapters = SlamAdapters(node, names, AdaptersConfig(), fail_on_drop, kept.__setitem__)
+        ends = place(5, 60.0), place(1, 0.0)
+        adapters.retract(loop_between(5, 1), *ends, IDENTITY, IDENTITY)
+        assert set(kept) == set(names)
+        assert all('retracted loop 5 to 1' in reason for reason in kept.values())
+        assert 'Hydra and Kimera-PGMO keep it' in kept['pose_graph_tools']
+        assert 'Swarm-SLAM keeps it' in kept['swarm_slam']
+        assert not any(node.sent.values())  # nothing that a back-end could take for a loop
+
+    def test_adapter_without_retract_does_not_affect_the_others(self, monkeypatch):
+        class Old:
+            def __init__(self, node, config):
+                pass
+
+        monkeypatch.setitem(ADAPTERS, 'old', AdapterEntry(Old, LioSamConfig))
+        kept = {}
+        config = adapters_config(ADAPTERS)()
+        adapters = SlamAdapters(RecordingNode(), ['old'], config, fail_on_drop, kept.__setitem__)
+        adapters.retract(loop_between(5, 1), place(5, 60.0), place(1, 0.0), IDENTITY, IDENTITY)
+        assert "no attribute 'retract'" in kept['old']
+
 
 class TestLioSam:
     @pytest.fixture
@@ -301,6 +325,20 @@ class TestLioSam:
         assert [kind for kind, _ in drops] == ['lio_sam'] * 3
         assert f'{QUEUE_SIZE} loop closures waiting, one sent every 60.0 s' in drops[0][1]
         adapters.close()
+
+    def test_retracted_loop_is_not_sent_if_it_still_waits(self, adapter):
+        adapter, inbox = adapter
+        loops = [(loop_between(i, 0), place(i, 60.0 + i), place(0, 0.0)) for i in range(3)]
+        for loop, query, match in loops:
+            adapter.publish(loop, query, match, IDENTITY)
+        loop, query, match = loops[1]
+        adapter.retract(loop, query, match, IDENTITY)
+        sent = [inbox.take().data[0] for _ in range(2)]
+        expected = [loops[i][1].stamp_ns * 1e-9 for i in (0, 2)]
+        assert sent == pytest.approx(expected, abs=1e-6)
+        for loop, query, match in loops:
+            with pytest.raises(AdapterError, match='LIO-SAM keeps it if it accepted it'):
+                adapter.retract(loop, query, match, IDENTITY)
 
 
 class TestNodeAssociation:
@@ -391,6 +429,9 @@ class TestRtabmap:
         assert len(link.information) == 36
         # The adjoint of the mounting pose has determinant 1.
         assert np.linalg.det(information) == pytest.approx(1 / np.linalg.det(covariance))
+        with pytest.raises(AdapterError, match=r'RTAB-Map keeps its link 1 -> 2: it has no serv'):
+            adapter.retract(loop, query, match, T_BASE_SENSOR)
+        assert len(node.sent['rtabmap/add_link']) == 1
 
     def test_loop_is_dropped_while_the_service_is_unavailable(self, installed):
         adapter = ADAPTERS['rtabmap'].adapter(RecordingNode(), RtabmapConfig())

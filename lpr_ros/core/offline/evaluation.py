@@ -12,6 +12,8 @@ recall_each     fraction of the revisits with a correct loop of their own
 pose_error_*    errors of the relative poses of all loops, wrong ones included
 nees_per_dim    normalized estimation error squared, per dimension, mean over the correct loops; 1
                 if the covariances are right, larger if they are overconfident
+retracted_*     correct and wrong loops among those that were published and taken back; all other
+                metrics are of the loops that stand at the end
 ate_*           absolute trajectory error: RMSE of the keyframe positions, each session aligned
 """
 
@@ -85,6 +87,7 @@ class DriveEvaluation:
     detections: Detections | None  # of revisits, by the nearest descriptor alone
     ate_odometry_m: float
     ate_corrected_m: float
+    retracted: LoopErrors  # of the loops that were taken back, which count nowhere else
 
     @property
     def loop_metrics(self) -> dict[str, Any]:
@@ -116,6 +119,7 @@ def evaluate_drive(
         _descriptor_detections(result, pairs.keys(), radius_m),
         absolute_error_m(result, odometry),
         absolute_error_m(result, result.correction.poses),
+        loop_errors(result.retracted, truth),
     )
 
 

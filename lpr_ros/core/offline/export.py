@@ -1,5 +1,8 @@
 """Export of a drive: tables, map, pose graph and trajectories.
 
+loops.csv also has the loop closures that were taken back (`retracted` is 1); all other files
+contain only those that stand.
+
 Conventions of loops.csv: x y z qx qy qz qw are T_match_query, the pose of the query keyframe in
 the frame of the matched keyframe. The cov_* columns are the upper triangle of
 `LoopClosure.covariance`: the covariance of a perturbation e = (x y z roll pitch yaw) in the query
@@ -41,7 +44,7 @@ COVARIANCE = tuple(f'cov_{AXES[i]}_{AXES[j]}' for i, j in UPPER)
 LOOP_COLUMNS = (
     'query_id', 'match_id', *POSE, *COVARIANCE, 'overlap', 'inliers', 'distance', 'probability',
     'query_stamp_ns', 'match_stamp_ns', 'query_session', 'match_session', 'kept_by_optimiser',
-    'error_m', 'error_deg',
+    'error_m', 'error_deg', 'retracted',
 )  # fmt: skip
 
 Poses = Mapping[int, NDArray[np.float64]]
@@ -101,11 +104,14 @@ def map_writer(result: DriveResult) -> dict[str, FileWriter]:
 
 
 def write_loops(path: Path, result: DriveResult, evaluation: DriveEvaluation | None) -> None:
-    """Write one loop per row; the module docstring states the conventions."""
-    errors = {} if evaluation is None else _errors_by_ends(evaluation.errors)
+    """Write one loop per row, retracted ones last; the module docstring has the conventions."""
+    errors = {}
+    if evaluation is not None:
+        errors = _errors_by_key(evaluation.errors) | _errors_by_key(evaluation.retracted)
     rejected = set(result.correction.rejected)
+    retracted = {loop.key for loop in result.retracted}
     rows = []
-    for loop in result.loops:
+    for loop in (*result.loops, *result.retracted):
         ends = (loop.query_id, loop.match_id)
         query, match = (result.database.place(i) for i in ends)
         rows.append(
@@ -121,8 +127,9 @@ def write_loops(path: Path, result: DriveResult, evaluation: DriveEvaluation | N
                 match.stamp_ns,
                 query.session,
                 match.session,
-                int(ends not in rejected),
-                *errors.get(ends, ('', '')),
+                int(ends not in rejected and loop.key not in retracted),
+                *errors.get(loop.key, ('', '')),
+                int(loop.key in retracted),
             ]
         )
     _write_csv(path, LOOP_COLUMNS, rows)
@@ -190,9 +197,9 @@ def pose_values(T: NDArray[np.float64]) -> list[float]:
     return [float(v) for v in (*T[:3, 3], *quaternion_from_pose(T))]
 
 
-def _errors_by_ends(errors: LoopErrors) -> dict[tuple[int, int], tuple[float, float]]:
+def _errors_by_key(errors: LoopErrors) -> dict[object, tuple[float, float]]:
     rows = zip(errors.loops, errors.meters.tolist(), errors.degrees.tolist(), strict=True)
-    return {(loop.query_id, loop.match_id): (meters, degrees) for loop, meters, degrees in rows}
+    return {loop.key: (meters, degrees) for loop, meters, degrees in rows}
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

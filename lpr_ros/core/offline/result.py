@@ -4,7 +4,7 @@ It comes from an offline run, or is assembled from the map and loops of an onlin
 other fields left empty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lpr_ros.core.database.place_database import PlaceDatabase
 from lpr_ros.core.pipeline import PipelineConfig, Step
 from lpr_ros.core.pose_graph.graph import Edge
-from lpr_ros.core.types import LoopClosure, Match, Place
+from lpr_ros.core.types import LoopClosure, Match, Place, VerificationResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,38 @@ class Outcome:
         )
 
 
+class PublishedLoops:
+    """The loop closures that stand after a sequence of results, and those that were taken back."""
+
+    def __init__(self, results: Iterable[VerificationResult] = ()):
+        self._standing: dict[object, LoopClosure] = {}
+        self._retracted: dict[object, LoopClosure] = {}
+        for result in results:
+            self.add(result)
+
+    def __len__(self) -> int:
+        return len(self._standing)
+
+    def add(self, result: VerificationResult) -> None:
+        """Apply the next result."""
+        for loop in result.retracted:
+            self._standing.pop(loop.key, None)
+            self._retracted[loop.key] = loop
+        for loop in result.trusted:
+            self._retracted.pop(loop.key, None)
+            self._standing[loop.key] = loop
+
+    @property
+    def standing(self) -> tuple[LoopClosure, ...]:
+        """Published and not taken back, in order of publication."""
+        return tuple(self._standing.values())
+
+    @property
+    def retracted(self) -> tuple[LoopClosure, ...]:
+        """Taken back and not published again, in order of retraction."""
+        return tuple(self._retracted.values())
+
+
 @dataclass(frozen=True)
 class CheckpointNote:
     """The weights that were used, and their license."""
@@ -65,7 +97,7 @@ class DriveResult:
 
     name: str
     database: PlaceDatabase  # existing map and this drive
-    loops: tuple[LoopClosure, ...]  # consistent, in order of publication
+    loops: tuple[LoopClosure, ...]  # that stand at the end, in order of publication
     correction: Correction = field(default_factory=Correction)
     config: PipelineConfig = field(default_factory=PipelineConfig)
     first_id: int = 0  # keyframes before this one belong to the existing map
@@ -80,6 +112,8 @@ class DriveResult:
     about: Mapping[str, str] = field(default_factory=dict)  # topics or files of the data
     checkpoint: CheckpointNote = field(default_factory=CheckpointNote)
     interrupted: bool = False
+    retracted: tuple[LoopClosure, ...] = ()  # published and taken back
+    sessions: Mapping[str, str] = field(default_factory=dict)  # of this drive: why each started
 
     @property
     def places(self) -> list[Place]:

@@ -15,7 +15,13 @@ from lpr_ros.core.database.session_names import clean_session_name
 from lpr_ros.core.errors import DatasetError, ScanError, VerificationError
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.loop_closure.worker_process import VerificationProcess
-from lpr_ros.core.offline.result import CheckpointNote, Correction, DriveResult, Outcome
+from lpr_ros.core.offline.result import (
+    CheckpointNote,
+    Correction,
+    DriveResult,
+    Outcome,
+    PublishedLoops,
+)
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig, Step, load_database
 from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer, PoseGraphOptimizerConfig
 from lpr_ros.core.recordings.base import Recording, RecordingScan
@@ -59,7 +65,8 @@ class Progress:
 
     scans: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
-    loops: list[LoopClosure] = field(default_factory=list)
+    loops: PublishedLoops = field(default_factory=PublishedLoops)
+    sessions: dict[str, str] = field(default_factory=dict)  # name -> why it started
     truth: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     drops: dict[str, list[str]] = field(default_factory=dict)
 
@@ -67,7 +74,12 @@ class Progress:
         """Add the outcome of a keyframe."""
         outcome = Outcome.of(step)
         self.outcomes.append(outcome)
-        self.loops.extend(step.result.trusted)
+        self.loops.add(step.result)
+        if reason := step.keyframe_query.session_reason:
+            session = step.keyframe_query.keyframe.session
+            self.sessions[session] = reason
+            if len(self.sessions) > 1:
+                logger.warning('session %r starts: %s', session, reason)
         if recorded.T_world_sensor is not None:
             self.truth[outcome.query_id] = recorded.T_world_sensor
 
@@ -109,13 +121,14 @@ def run_offline(
             on_scan(progress)
     finally:
         verifier.stop()
-    optimizer = PoseGraphOptimizerConfig(max_step_m=config.session.max_step_m)
-    noise = config.odometry_noise
+    loops, retracted = progress.loops.standing, progress.loops.retracted
     return DriveResult(
         name=source.name,
         database=pipeline.database,
-        loops=tuple(progress.loops),
-        correction=correct(pipeline.database, progress.loops, optimizer, noise),
+        loops=loops,
+        retracted=retracted,
+        sessions=progress.sessions,
+        correction=correct(pipeline.database, loops, noise=config.odometry_noise),
         config=config,
         first_id=first_id,
         outcomes=tuple(progress.outcomes),

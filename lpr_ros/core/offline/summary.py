@@ -33,6 +33,7 @@ def summarize(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[s
         'candidates': sum(o.candidates for o in result.outcomes),
         'verified': sum(o.verified is not None for o in result.outcomes),
         'loops': len(result.loops),
+        'loops_retracted': len(result.retracted),
         'loops_into_old_map': sum(x.match_id < result.first_id for x in result.loops),
         'loops_refused_by_optimiser': len(result.correction.rejected),
         'ms_per_keyframe': mean_of(keyframe_ms(result)[1:]),  # without JIT compilation
@@ -42,6 +43,7 @@ def summarize(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[s
         },
         'loop_gap_odometry_m': median_of(loop_gaps_m(result, odometry_poses(result))),
         'loop_gap_corrected_m': median_of(loop_gaps_m(result, result.correction.poses)),
+        'sessions': dict(result.sessions),
         'sources': dict(result.about),
         'checkpoint': {
             'path': result.checkpoint.path,
@@ -52,6 +54,8 @@ def summarize(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[s
     if evaluation is not None:
         summary |= {
             **evaluation.loop_metrics,
+            'retracted_correct': int(evaluation.retracted.is_correct.sum()),
+            'retracted_wrong': int((~evaluation.retracted.is_correct).sum()),
             'ate_odometry_m': evaluation.ate_odometry_m,
             'ate_corrected_m': evaluation.ate_corrected_m,
         }

@@ -12,8 +12,6 @@ from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig, drift_cova
 from lpr_ros.core.geometry.se3 import invert
 from lpr_ros.core.types import Keyframe, LoopClosure
 
-MAX_STEP_M = 20.0  # larger odometry steps are jumps, not motion
-
 
 @dataclass(frozen=True, eq=False)
 class Edge:
@@ -29,12 +27,17 @@ class Edge:
 class PoseGraph:
     """Keyframes in the odometry frame of their session, and the edges between them."""
 
-    def __init__(self, noise: OdometryNoiseConfig | None = None, max_step_m: float = MAX_STEP_M):
+    def __init__(self, noise: OdometryNoiseConfig | None = None):
         self._noise = noise or OdometryNoiseConfig()
-        self._max_step_m = max_step_m
         self._poses: dict[int, NDArray[np.float64]] = {}
         self._latest: dict[str, Keyframe] = {}
-        self.edges: list[Edge] = []
+        self.odometry: list[Edge] = []
+        self.loops: list[Edge] = []
+
+    @property
+    def edges(self) -> list[Edge]:
+        """All edges: odometry, then loop closures."""
+        return self.odometry + self.loops
 
     @property
     def poses(self) -> Mapping[int, NDArray[np.float64]]:
@@ -48,8 +51,7 @@ class PoseGraph:
     def add_keyframe(self, keyframe: Keyframe) -> Edge | None:
         """Add a keyframe; return the odometry edge from the previous one of its session.
 
-        None for the first keyframe and after an odometry jump: only loop closures connect what
-        follows.
+        None for the first keyframe of a session: only loop closures connect sessions.
         """
         T_odom_sensor = keyframe.T_odom_sensor
         if T_odom_sensor is None or not np.isfinite(T_odom_sensor).all():
@@ -63,7 +65,7 @@ class PoseGraph:
         self._latest[keyframe.session] = keyframe
         edge = None if previous is None else self._odometry_edge(previous, keyframe)
         if edge is not None:
-            self.edges.append(edge)
+            self.odometry.append(edge)
         return edge
 
     def add_loop(self, loop: LoopClosure) -> Edge:
@@ -79,14 +81,19 @@ class PoseGraph:
                 f'positive definite covariance, got {loop.T_match_query} and {loop.covariance}'
             )
         edge = Edge(loop.match_id, loop.query_id, loop.T_match_query, loop.covariance, True)
-        self.edges.append(edge)
+        self.loops.append(edge)
         return edge
 
-    def _odometry_edge(self, previous: Keyframe, keyframe: Keyframe) -> Edge | None:
+    def remove_loop(self, query_id: int, match_id: int) -> None:
+        """Remove the loop closure between two keyframes; GraphError if there is none."""
+        kept = [e for e in self.loops if (e.to_id, e.from_id) != (query_id, match_id)]
+        if len(kept) == len(self.loops):
+            raise GraphError(f'loop closure {query_id} to {match_id} is not in the graph')
+        self.loops = kept
+
+    def _odometry_edge(self, previous: Keyframe, keyframe: Keyframe) -> Edge:
         T_from_to = invert(self._poses[previous.id]) @ self._poses[keyframe.id]
         step_m = float(np.linalg.norm(T_from_to[:3, 3]))
-        if step_m > self._max_step_m:
-            return None
         traveled_m = max(step_m, keyframe.traveled_m - previous.traveled_m)
         covariance = drift_covariance(traveled_m, self._noise)
         return Edge(previous.id, keyframe.id, T_from_to, covariance)

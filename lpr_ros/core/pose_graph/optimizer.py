@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.geometry.se3 import SWAP_POSITION_ROTATION, invert
-from lpr_ros.core.pose_graph.graph import MAX_STEP_M, Edge, PoseGraph
+from lpr_ros.core.pose_graph.graph import Edge, PoseGraph
 from lpr_ros.core.types import Keyframe, LoopClosure
 
 ANCHOR_SIGMA = 1e-4  # of the prior on the first keyframe of a map, m and rad
@@ -41,12 +41,6 @@ class PoseGraphOptimizerConfig(Config):
     extra_iterations: int = option(
         2, 'Additional iSAM2 iterations after a loop closure', low=0, high=100
     )
-    max_step_m: float = option(
-        MAX_STEP_M,
-        'Odometry steps larger than this are not used as constraints',
-        unit='m',
-        low=0.0,
-    )
 
 
 class PoseGraphOptimizer:
@@ -56,8 +50,10 @@ class PoseGraphOptimizer:
     as a loaded map, before one update.
 
     Sessions share no frame until a loop closure connects them. Until then each has its own map in
-    its odometry frame, and so does the part after an odometry jump. When two maps are joined, the
-    one with the older keyframes stays in place.
+    its odometry frame. When two maps are joined, the one with the older keyframes stays in place.
+
+    Removing a loop closure equals never having added it: poses and maps are computed again from
+    the graph that is left, so that nothing remembers where the loop closure had moved them.
     """
 
     def __init__(
@@ -66,13 +62,16 @@ class PoseGraphOptimizer:
         noise: OdometryNoiseConfig | None = None,
     ):
         self._config = config or PoseGraphOptimizerConfig()
-        self.graph = PoseGraph(noise, self._config.max_step_m)
+        self.graph = PoseGraph(noise)
         self._poses: dict[int, NDArray[np.float64]] = {}
         self._maps: dict[int, int] = {}  # keyframe -> the keyframe that anchors its map
+        self._sessions: dict[int, int] = {}  # keyframe -> the first keyframe of its session
+        self._loops: list[Edge] = []  # of the graph, those used so far
         self._kernel = gtsam.noiseModel.mEstimator.Cauchy.Create(self._config.kernel_width)
         self._isam = new_isam()
         self._new_factors, self._new_values = gtsam.NonlinearFactorGraph(), gtsam.Values()
         self._new_loops = 0  # since the last update
+        self._is_outdated = False  # a loop closure was removed since the last update
 
     @property
     def poses(self) -> dict[int, NDArray[np.float64]]:
@@ -94,27 +93,29 @@ class PoseGraphOptimizer:
         """Add a keyframe and its odometry edge."""
         edge = self.graph.add_keyframe(keyframe)
         if edge is None:
-            self._maps[keyframe.id] = keyframe.id
+            self._maps[keyframe.id] = self._sessions[keyframe.id] = keyframe.id
             self._poses[keyframe.id] = self.graph.poses[keyframe.id]
             self._new_factors.add(self._anchor(keyframe.id))
         else:
             self._maps[keyframe.id] = self._maps[edge.from_id]
+            self._sessions[keyframe.id] = self._sessions[edge.from_id]
             self._poses[keyframe.id] = self._poses[edge.from_id] @ edge.T_from_to
             self._new_factors.add(self._factor(edge))
         self._new_values.insert(keyframe.id, gtsam.Pose3(self._poses[keyframe.id]))
 
     def add_loop(self, loop: LoopClosure) -> None:
         """Add a loop closure; the next `update` corrects the poses."""
-        edge = self.graph.add_loop(loop)
-        if self._maps[edge.from_id] != self._maps[edge.to_id]:
-            self.update()  # joining uses the current poses of both maps
-            self._join(edge)
-        else:
-            self._new_factors.add(self._factor(edge))
-        self._new_loops += 1
+        self._use_loop(self.graph.add_loop(loop))
+
+    def remove_loop(self, query_id: int, match_id: int) -> None:
+        """Remove a loop closure; the next `update` corrects the poses, and separates maps."""
+        self.graph.remove_loop(query_id, match_id)
+        self._is_outdated = True
 
     def update(self) -> None:
-        """Correct the poses with the loop closures added since the last update."""
+        """Correct the poses with the loop closures added and removed since the last update."""
+        if self._is_outdated:
+            self._start_over()
         if not self._new_loops:
             return
         # As many steps as one by one, up to a limit.
@@ -127,22 +128,49 @@ class PoseGraphOptimizer:
         self._read_poses(self._isam.calculateEstimate())
 
     def optimize_robust(self) -> list[Edge]:
-        """Optimize the whole graph with outlier rejection; return the rejected loop closures."""
-        if not any(edge.is_loop for edge in self.graph.edges):
+        """Optimize the whole graph with outlier rejection; return the rejected loop closures.
+
+        The result depends on the graph alone, not on the updates before.
+        """
+        self._start_over()
+        if not self._loops:
             return []
         self.update()
         factors, values = self._full_graph(robust=False)
-        known_inliers = [i for i, edge in enumerate(self.graph.edges) if not edge.is_loop]
-        count = len(self.graph.edges)
-        known_inliers += range(count, factors.size())  # the anchors
+        edges = self.graph.edges
+        known_inliers = [*range(len(self.graph.odometry))]
+        known_inliers += range(len(edges), factors.size())  # the anchors
         params = gtsam.GncLMParams()
         params.setLossType(gtsam.GncLossType.TLS)
         params.setKnownInliers(known_inliers)
         optimizer = gtsam.GncLMOptimizer(factors, values, params)
         optimizer.setInlierCostThresholdsAtProbability(self._config.inlier_probability)
         self._read_poses(optimizer.optimize())
-        weights = optimizer.getWeights()[:count]
-        return [e for e, w in zip(self.graph.edges, weights, strict=True) if w < 0.5]
+        weights = optimizer.getWeights()[: len(edges)]
+        return [e for e, w in zip(edges, weights, strict=True) if w < 0.5]
+
+    def _start_over(self) -> None:
+        """Return to the odometry and add all loop closures of the graph again."""
+        self._is_outdated = False
+        self._poses = dict(self.graph.poses)
+        self._maps = dict(self._sessions)
+        self._loops, self._new_loops = [], 0
+        self._restart_isam()
+        for edge in self.graph.loops:
+            self._use_loop(edge)
+
+    def _use_loop(self, edge: Edge) -> None:
+        """Take a loop closure of the graph into account."""
+        if self._is_outdated:
+            return  # `update` adds it with the others
+        if self._maps[edge.from_id] != self._maps[edge.to_id]:
+            self.update()  # joining uses the current poses of both maps
+            self._loops.append(edge)
+            self._join(edge)
+        else:
+            self._loops.append(edge)
+            self._new_factors.add(self._factor(edge))
+        self._new_loops += 1
 
     def _join(self, edge: Edge) -> None:
         """Move the newer of two maps into the frame of the older, and restart iSAM2 with both."""
@@ -153,13 +181,16 @@ class PoseGraphOptimizer:
         for i in [i for i, anchor in self._maps.items() if anchor == moved]:
             self._maps[i] = kept
             self._poses[i] = T_loop @ self._poses[i]
+        self._restart_isam()
+
+    def _restart_isam(self) -> None:
         self._isam = new_isam()
         self._new_factors, self._new_values = self._full_graph(robust=True)
 
     def _full_graph(self, *, robust: bool) -> tuple[Any, Any]:
-        """Return the factors of all edges, then of the anchors, and the current poses."""
+        """Return the factors of odometry, loop closures and anchors, and the current poses."""
         factors, values = gtsam.NonlinearFactorGraph(), gtsam.Values()
-        for edge in self.graph.edges:
+        for edge in self.graph.odometry + self._loops:
             factors.add(self._factor(edge, robust))
         for anchor in sorted(set(self._maps.values())):
             factors.add(self._anchor(anchor))

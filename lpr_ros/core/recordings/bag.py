@@ -15,11 +15,14 @@ from lpr_ros.core.recordings.bag_index import BagIndex, decode_points, index_rec
 from lpr_ros.core.recordings.bag_reader import Bag, BagMessage, choose_topic, is_ground_truth
 from lpr_ros.core.recordings.base import (
     DEFAULT_OPTIONS,
+    DriveOdometry,
     DriveTable,
     OnBad,
     Recording,
     RecordingOptions,
     RecordingScan,
+    no_odometry,
+    odometry_at,
     poses_at,
     printable,
     report,
@@ -63,13 +66,14 @@ class BagRecording(Recording):
         if not self.entries:
             raise DatasetError(f'{self.bag.label}: no message on {self.cloud_topic}')
         stamps = np.array([e.stamp_ns for e in self.entries], dtype=np.int64)
-        T_odom, T_world = self._poses(index, stamps, options)
+        odometry, T_world = self._poses(index, stamps, options)
         about = {
             'clouds': self.cloud_topic,
             'odometry': str(options.poses or self.odometry_topic),
             'truth': options.truth if is_file else self.truth_topic,
         }
-        super().__init__(run_name(self.paths[0]), DriveTable(stamps, T_odom, T_world, about))
+        table = DriveTable(stamps, odometry.T, T_world, about, odometry.segments)
+        super().__init__(run_name(self.paths[0]), table)
 
     @classmethod
     def matches(cls, path: Path) -> bool:
@@ -78,22 +82,25 @@ class BagRecording(Recording):
 
     def _poses(
         self, index: BagIndex, stamps: NDArray[np.int64], options: RecordingOptions
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return T_odom_sensor and T_world_sensor (N, 4, 4) at the stamps of the scans."""
-        T_base_sensor = self._extrinsic(options.T_base_sensor, index)
-        T_odom, T_world = unknown_poses(len(stamps)), unknown_poses(len(stamps))
+    ) -> tuple[DriveOdometry, NDArray[np.float64]]:
+        """Return odometry and true poses (N, 4, 4) of the sensor at the stamps of the scans."""
+        T_base_sensor, max_step_m = (
+            self._extrinsic(options.T_base_sensor, index),
+            options.max_step_m,
+        )
+        odometry, T_world = no_odometry(len(stamps)), unknown_poses(len(stamps))
         if options.poses is not None:
-            T_odom = poses_at(read_pose_file(options.poses, stamps), stamps) @ T_base_sensor
+            odometry = odometry_at(read_pose_file(options.poses, stamps), stamps, max_step_m)
         elif self.odometry_topic:
             trajectory = index.trajectories[self.odometry_topic]
-            T_odom = poses_at(trajectory, stamps, MAX_ODOMETRY_GAP_NS) @ T_base_sensor
+            odometry = odometry_at(trajectory, stamps, max_step_m, MAX_ODOMETRY_GAP_NS)
         if self.truth_topic:
             own = index.extrinsic(self.truth_topic) if options.T_base_sensor is None else None
             T_world = poses_at(index.trajectories[self.truth_topic], stamps)
             T_world = T_world @ (T_base_sensor if own is None else own)
         elif options.truth:
             T_world = poses_at(read_pose_file(Path(options.truth), stamps), stamps)
-        return T_odom, T_world
+        return odometry @ T_base_sensor, T_world
 
     @property
     def bag(self) -> Bag:

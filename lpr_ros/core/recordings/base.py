@@ -1,8 +1,8 @@
 """The common interface of recordings: a table of stamps and poses, and the points of each scan."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.geometry.odometry_jumps import MAX_STEP_M, JumpDetector, OdometrySegment
 from lpr_ros.core.geometry.trajectory import Trajectory
 from lpr_ros.core.timing import NS_PER_S
 from lpr_ros.core.types import Scan
@@ -34,11 +35,24 @@ class RecordingOptions:
     truth: str = ''  # topic or pose file of the ground truth
     poses: Path | None = None  # pose file instead of an odometry topic
     T_base_sensor: NDArray[np.float64] | None = None  # sensor on the base of the odometry
+    max_step_m: float = MAX_STEP_M  # longer steps of the odometry are jumps
     on_bad: OnBad | None = None  # receives what cannot be read; None raises
     progress: Progress = lambda messages, total: messages  # wraps the pass that indexes a bag
 
 
 DEFAULT_OPTIONS = RecordingOptions()
+
+
+@dataclass(frozen=True, eq=False)
+class DriveOdometry:
+    """The odometry of N scans."""
+
+    T: NDArray[np.float64]  # (N, 4, 4), NaN where unknown
+    segments: Sequence[OdometrySegment]  # N
+
+    def __matmul__(self, T_base_sensor: NDArray[np.float64]) -> 'DriveOdometry':
+        """Return the odometry of a sensor on this base."""
+        return replace(self, T=self.T @ T_base_sensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +63,7 @@ class DriveTable:
     T_odom_sensor: NDArray[np.float64]  # (N, 4, 4), NaN without odometry
     T_world_sensor: NDArray[np.float64]  # (N, 4, 4), ground truth, NaN if unknown
     about: dict[str, str] = field(default_factory=dict)  # sources of clouds, odometry, truth
+    segments: Sequence[OdometrySegment] = ()  # N, of the odometry; empty if it does not jump
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +89,7 @@ class Recording(ABC):
         self.name = printable(name)
         self.stamps_ns = table.stamps_ns
         self.T_odom_sensor = table.T_odom_sensor
+        self.segments = table.segments or [OdometrySegment()] * len(table.stamps_ns)
         self.T_world_sensor = table.T_world_sensor
         self.about = {key: printable(value) for key, value in table.about.items()}
 
@@ -125,7 +141,14 @@ class Recording(ABC):
     def scan_of(self, index: int, points: NDArray[np.float32]) -> RecordingScan:
         """Combine the points of a scan with its row of the table."""
         T_odom, T_world = self.T_odom_sensor[index], self.T_world_sensor[index]
-        scan = Scan(points, int(self.stamps_ns[index]), T_odom if known(T_odom) else None)
+        segment = self.segments[index]
+        scan = Scan(
+            points,
+            int(self.stamps_ns[index]),
+            T_odom if known(T_odom) else None,
+            segment.number,
+            segment.reason,
+        )
         return RecordingScan(index, scan, T_world if known(T_world) else None)
 
     def close(self) -> None:  # noqa: B027 - most formats keep no file open
@@ -141,6 +164,42 @@ def known(T: NDArray[np.float64]) -> NDArray[np.bool_]:
 def unknown_poses(count: int) -> NDArray[np.float64]:
     """Return NaN poses (count, 4, 4)."""
     return np.full((count, 4, 4), np.nan)
+
+
+def no_odometry(count: int) -> DriveOdometry:
+    """Return the odometry of scans that have none."""
+    return DriveOdometry(unknown_poses(count), [OdometrySegment()] * count)
+
+
+def odometry_of_scans(
+    T: NDArray[np.float64], stamps_ns: NDArray[np.int64], max_step_m: float
+) -> DriveOdometry:
+    """Return the odometry of scans that were recorded with a pose each (N, 4, 4)."""
+    detector, segment = JumpDetector(max_step_m), OdometrySegment()
+    segments = []
+    for stamp_ns, pose in zip(stamps_ns.tolist(), T, strict=True):
+        if known(pose):
+            segment = detector.add(stamp_ns, pose) or segment
+        segments.append(segment)
+    return DriveOdometry(T, segments)
+
+
+def odometry_at(
+    trajectory: Trajectory,
+    stamps_ns: NDArray[np.int64],
+    max_step_m: float,
+    max_gap_ns: int | None = None,
+) -> DriveOdometry:
+    """Interpolate odometry at stamps, but not across its jumps."""
+    own = odometry_of_scans(trajectory.T, trajectory.stamps_ns, max_step_m).segments
+    last = len(trajectory) - 1
+    before = np.searchsorted(trajectory.stamps_ns, stamps_ns, side='right') - 1
+    after = np.searchsorted(trajectory.stamps_ns, stamps_ns, side='left')
+    ends = np.clip([before, after], 0, last).T.tolist()
+    T = poses_at(trajectory, stamps_ns, max_gap_ns)
+    is_jump = [own[i] is not own[j] for i, j in ends]
+    T[is_jump] = np.nan
+    return DriveOdometry(T, [own[j] for _, j in ends])
 
 
 def poses_at(

@@ -14,6 +14,7 @@ from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.files import read_text
 from lpr_ros.core.geometry.points import finite_xyz
 from lpr_ros.core.geometry.se3 import invert
+from lpr_ros.core.geometry.trajectory import Trajectory
 from lpr_ros.core.io.pose_files import is_kitti_file, ns_from_seconds, read_pose_file
 from lpr_ros.core.io.raw_clouds import read_raw
 from lpr_ros.core.recordings.base import (
@@ -21,6 +22,8 @@ from lpr_ros.core.recordings.base import (
     DriveTable,
     Recording,
     RecordingOptions,
+    no_odometry,
+    odometry_at,
     poses_at,
     refuse_topics,
     unknown_poses,
@@ -56,18 +59,21 @@ class KittiRecording(Recording):
         truth = truth or _existing(home.parent.parent / 'poses' / f'{home.name}.txt')
         poses = options.poses or _existing(home / 'poses.txt') or truth
         T_camera_lidar = read_calibration(home / 'calib.txt')
-        T_odom, T_world = (
-            unknown_poses(len(stamps)) if p is None else lidar_poses(p, stamps, T_camera_lidar)
-            for p in (poses, truth)
-        )
+        odometry, T_world = no_odometry(len(stamps)), unknown_poses(len(stamps))
+        if poses is not None:
+            trajectory = lidar_trajectory(poses, stamps, T_camera_lidar)
+            odometry = odometry_at(trajectory, stamps, options.max_step_m)
+        if truth is not None:
+            T_world = poses_at(lidar_trajectory(truth, stamps, T_camera_lidar), stamps)
         if options.T_base_sensor is not None:
-            T_odom = T_odom @ options.T_base_sensor
+            odometry = odometry @ options.T_base_sensor
         about = {
             'clouds': str(self.files[0].parent),
             'odometry': str(poses or ''),
             'truth': str(truth or ''),
         }
-        super().__init__(home.name, DriveTable(stamps, T_odom, T_world, about))
+        table = DriveTable(stamps, odometry.T, T_world, about, odometry.segments)
+        super().__init__(home.name, table)
 
     @classmethod
     def matches(cls, path: Path) -> bool:
@@ -89,12 +95,15 @@ def read_velodyne(path: Path) -> NDArray[np.float32]:
     return finite_xyz(path, read_raw(path, '<f4', 4))
 
 
-def lidar_poses(
+def lidar_trajectory(
     path: Path, stamps_ns: NDArray[np.int64], T_camera_lidar: NDArray[np.float64]
-) -> NDArray[np.float64]:
+) -> Trajectory:
     """Read LiDAR poses from a KITTI file of the camera or a TUM file of the LiDAR."""
-    T = poses_at(read_pose_file(path, stamps_ns), stamps_ns)
-    return lidar_from_camera_poses(T, T_camera_lidar) if is_kitti_file(path) else T
+    trajectory = read_pose_file(path, stamps_ns)
+    if not is_kitti_file(path):
+        return trajectory
+    T = lidar_from_camera_poses(trajectory.T, T_camera_lidar)
+    return Trajectory(trajectory.stamps_ns, T)
 
 
 def lidar_from_camera_poses(

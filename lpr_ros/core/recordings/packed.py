@@ -13,6 +13,8 @@ from lpr_ros.core.recordings.base import (
     DriveTable,
     Recording,
     RecordingOptions,
+    odometry_at,
+    odometry_of_scans,
     poses_at,
     refuse_topics,
     unknown_poses,
@@ -43,10 +45,13 @@ class PackedRecording(Recording):
                 f'{path}: expected {count} poses and {count + 1} offsets for {count} stamps, got '
                 f'{len(T_odom)} and {len(self._file["offsets"])}'
             )
-        if options.poses is not None:
-            T_odom = poses_at(read_pose_file(options.poses, stamps), stamps)
+        if options.poses is None:
+            odometry = odometry_of_scans(T_odom, stamps, options.max_step_m)
+        else:
+            trajectory = read_pose_file(options.poses, stamps)
+            odometry = odometry_at(trajectory, stamps, options.max_step_m)
         if options.T_base_sensor is not None:
-            T_odom = T_odom @ options.T_base_sensor
+            odometry = odometry @ options.T_base_sensor
         T_world = unknown_poses(count)
         if options.truth:
             T_world = poses_at(read_pose_file(Path(options.truth), stamps), stamps)
@@ -56,7 +61,8 @@ class PackedRecording(Recording):
             'truth': options.truth,
         }
         name = Path(path).stem.removeprefix(PREFIX)
-        super().__init__(name, DriveTable(stamps, T_odom, T_world, about))
+        table = DriveTable(stamps, odometry.T, T_world, about, odometry.segments)
+        super().__init__(name, table)
 
     @classmethod
     def matches(cls, path: Path) -> bool:

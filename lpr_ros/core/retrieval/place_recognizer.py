@@ -5,9 +5,6 @@ Its run time is short and predictable; everything slow is in the loop closer.
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.database.place_database import PlaceDatabase
 from lpr_ros.core.database.session_names import (
@@ -16,6 +13,7 @@ from lpr_ros.core.database.session_names import (
     unique_session_name,
 )
 from lpr_ros.core.errors import CloudError, ConfigError, DatabaseError, ScanError
+from lpr_ros.core.geometry.odometry_jumps import MAX_STEP_M
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.geometry.points import check_points
 from lpr_ros.core.geometry.se3 import checked_pose
@@ -24,6 +22,8 @@ from lpr_ros.core.retrieval.match_probability import RANKED, MatchProbability
 from lpr_ros.core.retrieval.sequence_filter import SequenceFilter, SequenceFilterConfig
 from lpr_ros.core.timing import CLOCK_JUMP_NS, MAX_STAMP_NS, Stopwatch
 from lpr_ros.core.types import DescriptorExtractor, Keyframe, KeyframeQuery, Match, Scan
+
+FIRST_SESSION = 'first scan'  # why the first session starts
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,11 @@ class SessionConfig(Config):
         'robot', 'Name of this robot and run in the map, up to 255 bytes', fixed=True
     )
     max_step_m: float = option(
-        20.0, 'Odometry steps larger than this start a new session', unit='m', low=0.0
+        MAX_STEP_M,
+        'A new session starts when odometry moves between two messages by more than this beyond '
+        'what its speed explains',
+        unit='m',
+        low=0.0,
     )
 
     def __post_init__(self) -> None:
@@ -56,6 +60,7 @@ class PlaceRecognizer:
         odometry_noise: OdometryNoiseConfig,
         extractor: DescriptorExtractor,
         database: PlaceDatabase,
+        session_reason: str = FIRST_SESSION,
     ):
         self.database = database
         self._extractor = extractor
@@ -63,7 +68,9 @@ class PlaceRecognizer:
         self._keyframer = Keyframer(keyframes)
         self._sequence_filter = SequenceFilter(sequence)
         self._match_probability = MatchProbability(database, odometry_noise)
-        self.start_session()
+        self._newest_ns: int | None = None
+        self._segment: int | None = None  # of the odometry; None before the first scan
+        self._start_session(session_reason)
 
     def configure(
         self,
@@ -78,12 +85,11 @@ class PlaceRecognizer:
         self._sequence_filter.config = sequence
         self._match_probability.odometry_noise = odometry_noise
 
-    def start_session(self) -> None:
+    def _start_session(self, reason: str) -> None:
         """Start a new session: poses from here on are unrelated to those before."""
         self.session = unique_session_name(self._session_config.name, set(self.database.sessions))
+        self._session_reason = reason  # until its first keyframe tells it
         self._keyframer = Keyframer(self._keyframer.config)
-        self._newest_ns: int | None = None
-        self._newest_T: NDArray[np.float64] | None = None
 
     @property
     def known_wrong_matches(self) -> int:
@@ -98,8 +104,9 @@ class PlaceRecognizer:
         """
         watch = Stopwatch()
         check_scan(scan)
-        self._check_stamp(scan.stamp_ns)
-        self._check_step(scan)
+        if reason := self._break_before(scan):
+            self._start_session(reason)
+        self._newest_ns, self._segment = scan.stamp_ns, scan.odometry_segment
         keyscan = self._keyframer.add(scan)
         if keyscan is None:
             return None
@@ -127,7 +134,15 @@ class PlaceRecognizer:
         watch.lap('search')
         self.database.add(keyframe)
         watch.lap('store')
-        return KeyframeQuery(keyframe, tuple(matches), tuple(candidates), clouds, watch.seconds)
+        session_reason, self._session_reason = self._session_reason, ''
+        return KeyframeQuery(
+            keyframe,
+            tuple(matches),
+            tuple(candidates),
+            clouds,
+            watch.seconds,
+            session_reason,
+        )
 
     def _match(self, keyframe: Keyframe) -> list[Match]:
         """Return the nearest eligible keyframes with their probabilities."""
@@ -135,28 +150,22 @@ class PlaceRecognizer:
         ranked = self.database.query(keyframe, max(top_k, RANKED))
         return self._match_probability.judge(keyframe, ranked, top_k)
 
-    def _check_stamp(self, stamp_ns: int) -> None:
-        """Reject a stamp that is not new; a clock that was set back starts a new session."""
-        newest_ns = self._newest_ns
-        if newest_ns is not None and stamp_ns <= newest_ns:
-            if newest_ns - stamp_ns < CLOCK_JUMP_NS:
-                raise ScanError(
-                    'stamp', f'scan at {stamp_ns} ns, expected a stamp after {newest_ns} ns'
-                )
-            self.start_session()
-        self._newest_ns = stamp_ns
+    def _break_before(self, scan: Scan) -> str:
+        """Return why the poses before this scan are unrelated to its own; '' if they are related.
 
-    def _check_step(self, scan: Scan) -> None:
-        """Start a new session if odometry jumped: poses before and after it are unrelated."""
-        T, T_before = scan.T_odom_sensor, self._newest_T
-        if T is None:
-            return
-        if T_before is not None:
-            step_m = np.linalg.norm(T[:3, 3] - T_before[:3, 3])
-            if step_m > self._session_config.max_step_m:
-                self.start_session()
-                self._newest_ns = scan.stamp_ns
-        self._newest_T = T
+        Only the clock and the odometry break a session: scans may be dropped for any time.
+        ScanError: the stamp is not new.
+        """
+        newest_ns = self._newest_ns
+        if newest_ns is not None and scan.stamp_ns <= newest_ns:
+            if newest_ns - scan.stamp_ns < CLOCK_JUMP_NS:
+                raise ScanError(
+                    'stamp', f'scan at {scan.stamp_ns} ns, expected a stamp after {newest_ns} ns'
+                )
+            return f'clock set back from {newest_ns} ns to {scan.stamp_ns} ns'
+        if self._segment is not None and scan.odometry_segment != self._segment:
+            return scan.segment_reason or 'odometry jump'
+        return ''
 
 
 def check_scan(scan: Scan) -> None:

@@ -1,5 +1,7 @@
 """Exported files state what they mean, and one that fails does not lose the others."""
 
+import csv
+from dataclasses import replace
 import os
 
 from loop_tables import read_loops
@@ -9,10 +11,12 @@ import pytest
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.geometry.se3 import local_error, pose_from_euler
 from lpr_ros.core.offline import export
+from lpr_ros.core.offline.evaluation import evaluate_drive
 from lpr_ros.core.offline.export import RESERVE, reserve_space, write_files, write_loops
-from lpr_ros.core.offline.result import DriveResult
+from lpr_ros.core.offline.result import DriveResult, PublishedLoops
+from lpr_ros.core.offline.summary import summarize
 from lpr_ros.core.timing import NS_PER_S
-from lpr_ros.core.types import LoopClosure, Match
+from lpr_ros.core.types import LoopClosure, Match, VerificationResult
 
 SIGMA = np.array([0.5, 0.02, 0.05, 0.001, 0.002, 0.03])
 
@@ -44,6 +48,40 @@ def test_covariance_of_loops_csv_is_in_the_query_frame(result, tmp_path, rng):
         np.cov(errors.T) / np.outer(SIGMA, SIGMA), np.diag(np.ones(6)), atol=0.1
     )
     np.testing.assert_allclose(np.sqrt(np.diag(loop.covariance)), SIGMA)
+
+
+def test_retracted_loops_stay_in_the_table_and_are_marked(result, tmp_path):
+    (loop,) = result.loops
+    rival = replace(loop, T_match_query=np.eye(4))  # the same pair at another pose
+    both = replace(result, retracted=(rival,), T_world_sensor={0: np.eye(4), 1: np.eye(4)})
+    evaluation = evaluate_drive(both)
+    write_loops(tmp_path / 'loops.csv', both, evaluation)
+    with (tmp_path / 'loops.csv').open(newline='') as stream:
+        reader = csv.DictReader(stream)
+        kept, gone = reader
+    assert reader.fieldnames[-1] == 'retracted'
+    assert [row['retracted'] for row in (kept, gone)] == ['0', '1']
+    assert [row['kept_by_optimiser'] for row in (kept, gone)] == ['1', '0']
+    assert float(kept['error_m']) > 3.0
+    assert float(gone['error_m']) == 0.0
+    summary = summarize(both, evaluation)
+    assert (summary['loops'], summary['loops_retracted']) == (1, 1)
+    assert (summary['retracted_correct'], summary['retracted_wrong']) == (1, 0)
+    assert summary['precision'] == 0.0  # of the loop that stands
+
+
+def test_loops_stand_as_the_last_result_left_them(result):
+    (loop,) = result.loops
+    rival = replace(loop, T_match_query=np.eye(4))
+    loops = PublishedLoops()
+    for step, standing, retracted in (
+        (VerificationResult(1, trusted=(loop, rival)), (loop, rival), ()),
+        (VerificationResult(1, retracted=(replace(loop),)), (rival,), (loop,)),
+        (VerificationResult(1, trusted=(loop,), retracted=(rival,)), (loop,), (rival,)),
+    ):
+        loops.add(step)
+        assert [x.key for x in loops.standing] == [x.key for x in standing]
+        assert [x.key for x in loops.retracted] == [x.key for x in retracted]
 
 
 def test_the_loop_closure_topic_has_the_covariance_of_loops_csv_in_the_match_frame(

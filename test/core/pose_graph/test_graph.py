@@ -24,12 +24,12 @@ def drive(rng):
     return T_true, drifting(T_true, drift, rng)
 
 
-def run(T_true, T_odom, rng, *, wrong=0, at_once=False):
+def run(T_true, T_odom, rng, *, wrong=0, at_once=False, second_session=10**6):
     """Drive with a correct loop closure every ten keyframes, and wrong ones in between."""
     optimizer = PoseGraphOptimizer()
     wrong_at = {int(i) for i in rng.choice(np.arange(LAP + 20, len(T_true)), wrong, replace=False)}
     for i, T in enumerate(T_odom):
-        optimizer.add_keyframe(keyframe(i, T))
+        optimizer.add_keyframe(keyframe(i, T, session='a' if i < second_session else 'b'))
         if i >= LAP and i % 10 == 0:
             true = invert(T_true[i - LAP]) @ T_true[i]
             optimizer.add_loop(loop_closure(i - LAP, i, perturb(true, rng)))
@@ -130,10 +130,11 @@ def test_loops_join_sessions_with_different_frames(rng):
 
 
 def test_loops_bridge_an_odometry_jump(rng):
+    """After a jump, keyframes belong to another session."""
     T_true = laps(2 * LAP)
     T_odom = T_true.copy()
     T_odom[150:] = pose_from_euler([200.0, 80.0, 0.0], [0.0, 0.0, 1.0]) @ T_odom[150:]
-    optimizer = run(T_true, T_odom, rng)
+    optimizer = run(T_true, T_odom, rng, second_session=150)
     optimizer.optimize_robust()
     assert error_m(optimizer.poses, T_true) < 0.5
 
@@ -155,15 +156,6 @@ def test_odometry_edges_connect_consecutive_keyframes_of_a_session():
     assert graph.edges[-1] is edge
     assert (graph.latest_of('a'), graph.latest_of('b'), graph.latest_of('c')) == (2, 9, None)
     assert list(graph.poses) == [0, 9, 1, 2]
-
-
-@pytest.mark.parametrize(('step_m', 'is_edge'), [(20.0, True), (20.01, False)])
-def test_a_step_longer_than_the_maximum_is_a_jump(step_m, is_edge):
-    graph = PoseGraph(max_step_m=20.0)
-    graph.add_keyframe(keyframe(0, np.eye(4)))
-    moved = pose_from_euler([0.0, step_m, 0.0], [0.0, 0.0, 0.0])
-    assert (graph.add_keyframe(keyframe(1, moved)) is not None) == is_edge
-    assert len(graph.edges) == is_edge
 
 
 def test_a_loop_closure_is_an_edge_from_match_to_query():
@@ -189,6 +181,124 @@ def test_covariances_are_finite_symmetric_and_positive_definite(rng):
     infinite[0, 0] = np.inf
     for bad in (skewed, singular, infinite, -good, good[:5, :5], good[0]):
         assert not is_covariance(bad)
+
+
+def test_a_session_is_not_cut_where_keyframes_are_far_apart():
+    """As under overload: one keyframe in thirty of a continuous drive."""
+    T = laps(LAP)
+    graph = PoseGraph()
+    edges = [graph.add_keyframe(keyframe(i, T[i])) for i in range(0, LAP, 30)]
+    assert [edge is None for edge in edges] == [True] + [False] * (len(edges) - 1)
+
+
+def largest_difference(poses, others):
+    return max(np.abs(poses[i] - others[i]).max() for i in others)
+
+
+class TestRemoval:
+    """Adding and removing loop closures equals never having added them."""
+
+    @pytest.fixture
+    def wrong(self, drive, rng):
+        """Loop closures that come first, agree with each other, and are 3 m off."""
+        T_true, _ = drive
+        shift = pose_from_euler([3.0, 0.0, 0.0], [0.0, 0.0, 0.1])
+        return [
+            loop_closure(i - LAP, i, perturb(invert(T_true[i - LAP]) @ T_true[i] @ shift, rng))
+            for i in range(LAP + 1, LAP + 150, 5)
+        ]
+
+    def drives(self, drive, wrong):
+        """Return a graph that never had wrong loops, and one that had them while driving."""
+        T_true, T_odom = drive
+        never, once = PoseGraphOptimizer(), PoseGraphOptimizer()
+        loops = {i: loop_closure(i - LAP, i, invert(T_true[i - LAP]) @ T_true[i])
+                 for i in range(LAP + 180, len(T_true), 10)}  # fmt: skip
+        by_query = {loop.query_id: loop for loop in wrong}
+        for i, T in enumerate(T_odom):
+            for optimizer in (never, once):
+                optimizer.add_keyframe(keyframe(i, T))
+                if i in loops:
+                    optimizer.add_loop(loops[i])
+            if i in by_query:
+                once.add_loop(by_query[i])
+            once.update()
+        never.update()
+        return never, once
+
+    def test_poses_equal_those_of_a_graph_that_never_had_the_loops(self, drive, wrong):
+        T_true, _ = drive
+        never, once = self.drives(drive, wrong)
+        harm_m = largest_difference(once.poses, never.poses)
+        assert harm_m > 1.0
+        for loop in wrong:
+            once.remove_loop(loop.query_id, loop.match_id)
+        once.update()
+        assert largest_difference(once.poses, never.poses) < 0.05 * harm_m
+        ends = [[(e.from_id, e.to_id) for e in g.graph.edges] for g in (never, once)]
+        assert ends[0] == ends[1]
+        assert [len(g.optimize_robust()) for g in (never, once)] == [0, 0]
+        for i in range(len(T_true)):
+            np.testing.assert_allclose(once.poses[i], never.poses[i], atol=1e-6)
+
+    def test_poses_change_only_on_update(self, drive, wrong):
+        _, once = self.drives(drive, wrong)
+        before = once.poses
+        once.remove_loop(wrong[0].query_id, wrong[0].match_id)
+        np.testing.assert_array_equal(once.poses[499], before[499])
+        once.update()
+        assert not np.allclose(once.poses[499], before[499], atol=1e-3)
+
+    def test_a_loop_can_return(self, drive):
+        """Removed and added again, also together with a keyframe and before any update."""
+        T_true, T_odom = drive
+        plain, back = PoseGraphOptimizer(), PoseGraphOptimizer()
+        loop = loop_closure(0, LAP, invert(T_true[0]) @ T_true[LAP])
+        for i, T in enumerate(T_odom[: LAP + 20]):
+            plain.add_keyframe(keyframe(i, T))
+            back.add_keyframe(keyframe(i, T))
+            if i == LAP:
+                plain.add_loop(loop)
+                back.add_loop(loop)
+                back.update()
+                back.remove_loop(LAP, 0)
+            if i == LAP + 5:
+                back.add_loop(loop)
+        for optimizer in (plain, back):
+            optimizer.optimize_robust()
+        for i in plain.poses:
+            np.testing.assert_allclose(back.poses[i], plain.poses[i], atol=1e-6)
+        assert len(back.graph.loops) == 1
+
+    def test_maps_separate_when_their_only_loop_is_removed(self, rng):
+        T_true = laps(60)
+        T_other = pose_from_euler([100.0, -50.0, 3.0], [0.0, 0.0, 2.0]) @ T_true
+        optimizer = PoseGraphOptimizer()
+        for i, T in enumerate(T_true):
+            optimizer.add_keyframe(keyframe(i, T))
+        for i, T in enumerate(T_other):
+            optimizer.add_keyframe(keyframe(i, T, keyframe_id=100 + i, session='b'))
+        for i in (10, 30):
+            optimizer.add_loop(loop_closure(i, 100 + i, perturb(np.eye(4), rng)))
+        optimizer.update()
+        optimizer.remove_loop(110, 10)
+        optimizer.update()
+        assert optimizer.map_of(120) == optimizer.map_of(20) == 0  # the other one holds
+        np.testing.assert_allclose(optimizer.T_map_odom('b') @ T_other[0], T_true[0], atol=0.3)
+        optimizer.remove_loop(130, 30)
+        optimizer.update()
+        assert (optimizer.map_of(120), optimizer.map_of(20)) == (100, 0)
+        np.testing.assert_allclose(optimizer.poses[120], T_other[20], atol=1e-6)
+        np.testing.assert_array_equal(optimizer.T_map_odom('b').round(6), np.eye(4))
+
+    def test_removing_an_unknown_loop_is_an_error(self):
+        optimizer = PoseGraphOptimizer()
+        for i, T in enumerate(laps(3)):
+            optimizer.add_keyframe(keyframe(i, T))
+        optimizer.add_loop(loop_closure(0, 2, np.eye(4)))
+        with pytest.raises(GraphError, match='0 to 2 is not in the graph'):
+            optimizer.remove_loop(0, 2)
+        assert len(optimizer.graph.loops) == 1
 
 
 @pytest.mark.parametrize('T', [None, np.full((4, 4), np.nan)])

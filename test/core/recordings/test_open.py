@@ -1,15 +1,23 @@
 """open_recording: the same drive reads the same from every format."""
 
+from dataclasses import replace
 import os
+import re
 
 import numpy as np
 import pytest
 from toy_recordings import MESSAGES, START_NS, make_scans, write_messages
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.geometry.se3 import pose_from_euler
 from lpr_ros.core.geometry.trajectory import Trajectory
 from lpr_ros.core.io.pose_files import write_tum
-from lpr_ros.core.recordings.base import RecordingOptions
+from lpr_ros.core.recordings.base import (
+    RecordingOptions,
+    known,
+    odometry_at,
+    odometry_of_scans,
+)
 from lpr_ros.core.recordings.open import open_recording
 from lpr_training.datasets.bag_writer import write_bag
 from lpr_training.datasets.kitti import write_kitti
@@ -66,6 +74,57 @@ def test_every_format_gives_the_same_drive(recordings, scans, kind):
         np.testing.assert_allclose(read.T_world_sensor, true.T_world_sensor, atol=1e-6)
     np.testing.assert_array_equal(source.points(3), list(source)[3].scan.points)
     assert [s.index for s in source.scans(first=4)] == [4, 5]
+
+
+JUMP = pose_from_euler([500.0, 0.0, 0.0], [0.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize('kind', ['bag', 'kitti', 'packed'])
+def test_every_format_numbers_the_segments_between_odometry_jumps(tmp_path, scans, kind):
+    """Also where the scans around the jump are not read."""
+    jumped = [
+        replace(s, T_odom_sensor=JUMP @ s.T_odom_sensor) if i >= 3 else s
+        for i, s in enumerate(scans)
+    ]
+    stamps = np.array([s.stamp_ns for s in jumped])
+    poses = tmp_path / 'odometry.tum'
+    write_tum(poses, Trajectory(stamps, np.stack([s.T_odom_sensor for s in jumped])))
+    write_bag(tmp_path / 'drive', jumped)
+    write_kitti(tmp_path / 'kitti', '00', jumped)
+    path, options = {
+        'bag': (tmp_path / 'drive', RecordingOptions()),
+        'kitti': (tmp_path / 'kitti/sequences/00', RecordingOptions(poses=poses)),
+        'packed': (write_packed(tmp_path / 'scans_drive.npz', jumped), RecordingOptions()),
+    }[kind]
+    read = [recorded.scan for recorded in open_recording(path, options)]
+    assert [scan.odometry_segment for scan in read] == [0] * 3 + [1] * 3
+    reason = rf'odometry jump of \d+\.\d m between {stamps[2]} ns and {stamps[3]} ns'
+    assert [bool(re.match(reason, scan.segment_reason)) for scan in read] == [False] * 3 + [
+        True
+    ] * 3
+    far = open_recording(path, replace(options, max_step_m=1000.0))
+    assert {recorded.scan.odometry_segment for recorded in far} == {0}
+
+
+def test_odometry_is_not_interpolated_across_a_jump():
+    """Odometry at 10 Hz, scans at 40 Hz: those between two messages of one segment have poses."""
+    stamps = np.arange(10) * 100_000_000
+    T = pose_from_euler(np.linspace([0.0] * 3, [9.0, 0.0, 0.0], 10), np.zeros((10, 3)))
+    T[5:] = JUMP @ T[5:]
+    wanted = np.arange(0, 900_000_001, 25_000_000)
+    odometry = odometry_at(Trajectory(stamps, T), wanted, max_step_m=20.0)
+    in_jump = (wanted > stamps[4]) & (wanted < stamps[5])
+    np.testing.assert_array_equal(known(odometry.T), ~in_jump)
+    numbers = np.array([segment.number for segment in odometry.segments])
+    np.testing.assert_array_equal(numbers[~in_jump], (wanted >= stamps[5])[~in_jump])
+
+
+def test_a_session_continues_where_packed_scans_are_sparse():
+    """Every thirtieth scan of a drive at 8 m/s and 10 Hz is 24 m from the one before."""
+    stamps = np.arange(40) * 3_000_000_000
+    T = pose_from_euler(np.linspace([0.0] * 3, [24.0 * 39, 0.0, 0.0], 40), np.zeros((40, 3)))
+    odometry = odometry_of_scans(T, stamps, max_step_m=20.0)
+    assert {segment.number for segment in odometry.segments} == {0}
 
 
 def test_kitti_poses_are_ground_truth_and_default_odometry(tmp_path, scans):

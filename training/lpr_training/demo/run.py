@@ -83,7 +83,7 @@ def play(drive: DemoDrive, folder: Path) -> Played:
         time.sleep(1.0)  # the path is published once per second
         return Played(
             map_path,
-            list(listener.loops),
+            listener.standing_loops(),
             _corrected(listener),
             dict(listener.status),
             optimized,
@@ -104,7 +104,7 @@ def _watch(drive: DemoDrive, listener: Listener, player: Program, others: list[P
             _check(*others)
             bar.set_postfix(
                 keyframes=listener.count('keyframes'),
-                loops=len(listener.loops),
+                loops=len(listener.standing_loops()),
                 p95=f'{listener.status.get("keyframe_p95_ms", "?")} ms',
                 refresh=False,
             )

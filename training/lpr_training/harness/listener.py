@@ -1,5 +1,6 @@
 """Collect what lpr_node and pose_graph_node publish, and call their services."""
 
+from collections import Counter
 from collections.abc import Callable
 import threading
 import time
@@ -25,13 +26,15 @@ class Listener:
         rclpy.init()
         self._node = rclpy.create_node('listener')
         self.services = ServiceCalls(self._node)
-        self.loops: list[LoopClosure] = []
+        self.loops: list[LoopClosure] = []  # all that were published
+        self.retracted: list[LoopClosure] = []
         self.corrected: Path | None = None
         self.status: dict[str, str] = {}
         self.status_count = 0
         self.subscribe = self._node.create_subscription
         self.create_publisher = self._node.create_publisher
         self.subscribe(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
+        self.subscribe(Odometry, 'lpr_node/retracted_loop_closures', self._on_retraction, LOOPS)
         self.subscribe(Path, 'pose_graph_node/path', self._on_path, LATCHED)
         self.subscribe(DiagnosticArray, '/diagnostics', self._on_status, 10)
         self._nodes = [self._node]
@@ -39,6 +42,13 @@ class Listener:
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._thread.start()
+
+    def standing_loops(self) -> list[LoopClosure]:
+        """Return the loop closures published more often than retracted, in whatever order."""
+        surplus = Counter(loop.key for loop in self.loops)
+        surplus.subtract(loop.key for loop in self.retracted)
+        by_key = {loop.key: loop for loop in self.loops}
+        return [loop for key, loop in by_key.items() if surplus[key] > 0]
 
     def count(self, name: str) -> int:
         """Return a counter of the diagnostics of lpr_node."""
@@ -72,6 +82,9 @@ class Listener:
 
     def _on_loop(self, message: Odometry) -> None:
         self.loops.append(loop_from_constraint(message))
+
+    def _on_retraction(self, message: Odometry) -> None:
+        self.retracted.append(loop_from_constraint(message))
 
     def _on_path(self, message: Path) -> None:
         self.corrected = message

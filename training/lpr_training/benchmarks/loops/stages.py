@@ -56,12 +56,12 @@ def publications(steps: Iterable[Step]) -> list[Publication]:
     found: dict[tuple[int, int], Publication] = {}
     for step in steps:
         now = step.keyframe_query.keyframe.id
-        for loop in step.result.trusted:
-            found.pop(_key(loop), None)
-            found[_key(loop)] = Publication(loop, now)
         for loop in step.result.retracted:
             if _key(loop) in found:
                 found[_key(loop)] = Publication(loop, found[_key(loop)].published_at, True)
+        for loop in step.result.trusted:
+            found.pop(_key(loop), None)
+            found[_key(loop)] = Publication(loop, now)
     return list(found.values())
 
 

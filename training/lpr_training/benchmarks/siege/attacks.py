@@ -254,6 +254,7 @@ def subscribers(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
     """Subscribe to everything the node publishes, read nothing, and leave."""
     topics = {
         'loop_closures': (Odometry, LOOPS),
+        'retracted_loop_closures': (Odometry, LOOPS),
         'keyframes': (PathMessage, LATCHED),
         'markers': (MarkerArray, LATCHED),
     }

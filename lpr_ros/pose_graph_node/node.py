@@ -25,7 +25,7 @@ from lpr_ros.conversions.poses import (
     transform_message,
 )
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import ConfigError, InterfaceError, ScanError, error_with_type
+from lpr_ros.core.errors import ConfigError, InterfaceError, ScanError, error_with_type, utf8_text
 from lpr_ros.core.files import user_path
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.pose_graph.g2o import write_g2o
@@ -123,7 +123,7 @@ class PoseGraphNode(Node):
 
         def answer(request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
             try:
-                response.message, response.success = serve(), True
+                response.message, response.success = utf8_text(serve()), True
             except Exception as error:
                 response.message, response.success = error_with_type(error), False
             return response

@@ -163,7 +163,7 @@ def test_time_jumping_back_starts_a_new_session(ros: Ros):
 
 
 def test_messages_it_cannot_use_do_not_end_the_node(ros: Ros):
-    """Fields are checked (ROS_PYTHON_CHECK_FIELDS), as on Humble: such stamps cannot be sent on."""
+    """Messages check their fields here, as on Humble: such stamps cannot be sent on."""
     robot, tester = FakeLprNode(ros), ros.node()
     process = ros.start('-m', 'lpr_ros.pose_graph_node')
     paths = ros.listen(tester, Path, f'{NODE}/path', LATCHED)

@@ -65,7 +65,15 @@ def odometry_message(
 
 def pose_from_message(pose: Any) -> NDArray[np.float64]:
     """Return a geometry_msgs/Pose as a 4x4 matrix; ScanError if it is not a finite rigid pose."""
-    p, q = pose.position, pose.orientation
+    return _checked_pose(pose.position, pose.orientation)
+
+
+def pose_from_transform(transform: Any) -> NDArray[np.float64]:
+    """Return a geometry_msgs/Transform as a 4x4 matrix; ScanError as for a pose."""
+    return _checked_pose(transform.translation, transform.rotation)
+
+
+def _checked_pose(p: Any, q: Any) -> NDArray[np.float64]:
     values = np.array([p.x, p.y, p.z, q.x, q.y, q.z, q.w])
     is_far = (np.abs(values[:3]) > MAX_POSITION_M).any()
     if is_far or not np.isfinite(values).all() or np.linalg.norm(values[3:]) < 1e-6:

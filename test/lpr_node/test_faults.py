@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 import math
+import os
+from pathlib import Path as FilePath
+import resource
 import signal
 
 from nav_msgs.msg import Path
@@ -28,6 +31,13 @@ from lpr_training.harness.small_disk import SmallDisk
 AGAIN = STEPS_PER_LAP + 8
 HOUR_NS = 3600 * 10**9
 ANSWER_S = 5.0  # of a node that is alive
+
+
+def child_of(pid: int) -> int:
+    """Return the process id of the verification process of a node."""
+    tasks = FilePath(f'/proc/{pid}/task').glob('*/children')  # of the thread that started it
+    (child,) = ' '.join(task.read_text() for task in tasks).split()
+    return int(child)
 
 
 def whole_map(rig: Rig, path) -> PlaceDatabase:
@@ -157,6 +167,33 @@ def test_a_full_or_read_only_disk_delays_saving_only(rig, disk):
         rig.status_with('map_keyframes', 4 * number + 4)
         assert len(whole_map(rig, path)) == 4 * number + 4
         assert rig.status()['map_error'] == ''
+
+
+def test_a_node_without_free_file_descriptors_keeps_its_drive(rig):
+    """Services answer false, the verification process cannot be replaced, scans go on."""
+    rig.reset()
+    rig.drive(range(4))
+    assert rig.trigger('save_map').success
+    pid = rig.process.popen.pid
+    allowed = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, allowed[1]))  # those it has stay open
+    try:
+        for name in ('load_map', 'save_map'):
+            answer = rig.trigger(name)
+            assert not answer.success
+            assert 'Too many open files' in answer.message
+        os.kill(child_of(pid), signal.SIGKILL)
+        rig.drive(range(4, AGAIN))
+        status = rig.status_with('keyframes_dropped.verification', 1)
+        assert int(status['keyframes']) == AGAIN
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, allowed)
+    rig.loops.drain()
+    rig.drive(range(AGAIN, AGAIN + 4))
+    rig.loops.take(START_S)
+    assert rig.trigger('save_map').success
+    assert rig.trigger('load_map').success
+    assert rig.status()['keyframes'] == str(AGAIN + 4)
 
 
 def test_odometry_missing_for_a_minute(rig):

@@ -143,6 +143,13 @@ def test_an_invalid_session_name_is_rejected(tmp_path, content, name, message):
         load(path)
 
 
+def test_an_invalid_session_name_that_no_keyframe_has_is_rejected(tmp_path, content):
+    header, batch = content
+    path = craft(tmp_path / 'a.map', replace(header, sessions=('robot/0', 'a\nb')), batch)
+    with pytest.raises(MapError, match=r'a\.map: .*session name'):
+        load(path)
+
+
 def test_duplicate_session_names_are_rejected(tmp_path, content):
     header, batch = content
     path = craft(tmp_path / 'a.map', replace(header, sessions=('robot/0', 'robot/0')), batch)

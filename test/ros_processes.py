@@ -5,15 +5,12 @@ Tests use the fixture `ros` of conftest.py.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-import fcntl
 import os
 from pathlib import Path
 import queue
-import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from typing import Any
@@ -22,24 +19,11 @@ import pytest
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
+from lpr_training.harness.processes import own_domain
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_MEMORY_PROFILE = ROOT / 'config' / 'fastdds.xml'
-DOMAINS = range(1, 102)  # ports of higher ones overlap with ephemeral ports
 TIMEOUT_S = 60.0  # long enough for a busy machine; only a test that fails waits for it
-
-
-@contextmanager
-def own_domain() -> Iterator[int]:
-    """Yield a random domain that no other test on this machine uses."""
-    for domain in random.SystemRandom().sample(DOMAINS, len(DOMAINS)):
-        with open(Path(tempfile.gettempdir()) / f'lpr_ros_test_domain_{domain}', 'w') as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            yield domain
-            return
-    raise RuntimeError(f'all {len(DOMAINS)} domains are in use')
 
 
 def wait_until(is_true: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:

@@ -31,7 +31,7 @@ def test_a_domain_with_killed_processes_is_used_last(few_domains):
         pass
     with own_domain() as second, own_domain() as third:
         assert {first, second, third} == {1, 2, 3}
-    lock = few_domains / f'lpr_ros_domain_{second}'
+    lock = few_domains / f'lpr_ros_test_domain_{second}'
     old_s = lock.stat().st_mtime - GHOST_S
     os.utime(lock, (old_s, old_s))
     with own_domain() as again:

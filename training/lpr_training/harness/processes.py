@@ -31,7 +31,7 @@ def own_domain() -> Iterator[int]:
     """
     folder = Path(tempfile.gettempdir())
     domains = random.SystemRandom().sample(DOMAINS, len(DOMAINS))
-    paths = {domain: folder / f'lpr_ros_domain_{domain}' for domain in domains}
+    paths = {domain: folder / f'lpr_ros_test_domain_{domain}' for domain in domains}
     for domain in sorted(domains, key=lambda domain: _age_s(paths[domain]) < GHOST_S):
         with paths[domain].open('a') as lock:
             try:

@@ -5,15 +5,12 @@ Tests use the fixture `ros` of conftest.py.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-import fcntl
 import os
 from pathlib import Path
 import queue
-import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from typing import Any
@@ -22,24 +19,11 @@ import pytest
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
+from lpr_training.harness.processes import own_domain
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_MEMORY_PROFILE = ROOT / 'config' / 'fastdds.xml'
-DOMAINS = range(1, 102)  # ports of higher ones overlap with ephemeral ports
-TIMEOUT_S = 20.0
-
-
-@contextmanager
-def own_domain() -> Iterator[int]:
-    """Yield a random domain that no other test on this machine uses."""
-    for domain in random.SystemRandom().sample(DOMAINS, len(DOMAINS)):
-        with open(Path(tempfile.gettempdir()) / f'lpr_ros_test_domain_{domain}', 'w') as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            yield domain
-            return
-    raise RuntimeError(f'all {len(DOMAINS)} domains are in use')
+TIMEOUT_S = 60.0  # long enough for a busy machine; only a test that fails waits for it
 
 
 def wait_until(is_true: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:
@@ -49,6 +33,10 @@ def wait_until(is_true: Callable[[], Any], what: str, timeout_s: float = TIMEOUT
         assert time.monotonic() < end, f'timeout after {timeout_s} s: {what}'
         time.sleep(0.01)
     return value
+
+
+class NoResponseError(AssertionError):
+    """A service is not there, or did not answer in time."""
 
 
 class Inbox:
@@ -172,19 +160,29 @@ class Ros:
         self._stack.callback(process.stop)
         return process
 
-    def call(self, node: Any, kind: Any, service: str, request: Any = None) -> Any:
-        """Call a service and return the response.
+    def call(
+        self,
+        node: Any,
+        kind: Any,
+        service: str,
+        request: Any = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Any:
+        """Call a service and return the response; NoResponseError if there is none in time.
 
         Clients are reused: a server may lose the response to a client it has just discovered.
         """
         client = self._clients.get((node, service))
         if client is None:
             client = self._clients[node, service] = node.create_client(kind, service)
-        assert client.wait_for_service(TIMEOUT_S), f'no service {service}'
+        if not client.wait_for_service(timeout_s):
+            raise NoResponseError(f'no service {service} within {timeout_s} s')
         future = client.call_async(request or kind.Request())
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
-        assert done.wait(TIMEOUT_S), f'{service}: no response within {TIMEOUT_S} s'
+        if not done.wait(timeout_s):
+            client.remove_pending_request(future)
+            raise NoResponseError(f'{service}: no response within {timeout_s} s')
         return future.result()
 
     def _spin(self) -> None:

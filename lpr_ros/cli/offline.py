@@ -20,7 +20,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from lpr_ros.core.errors import ConfigError, LprError, error_with_type
+from lpr_ros.core.errors import ConfigError, LprError, error_with_type, utf8_text
 from lpr_ros.core.resources import WEIGHTS_HELP
 
 if TYPE_CHECKING:
@@ -292,8 +292,7 @@ def print_summary(result: 'DriveResult', out: Path) -> None:
         f'{result.name}: {result.scans} scans, {len(result.places)} keyframes, '
         f'{result.traveled_m:.0f} m, {len(result.loops)} loop closures; see {out / "report.html"}'
     )
-    # Paths that are not UTF-8 cannot be printed as they are.
-    print('\n'.join(lines).encode('utf-8', 'backslashreplace').decode())
+    print(utf8_text('\n'.join(lines)))
 
 
 if __name__ == '__main__':

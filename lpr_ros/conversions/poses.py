@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from std_msgs.msg import Header
 
 from lpr_ros.core.errors import ScanError
-from lpr_ros.core.geometry.se3 import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.geometry.se3 import MAX_POSITION_M, pose_from_quaternion, quaternion_from_pose
 from lpr_ros.core.timing import NS_PER_S
 
 
@@ -18,6 +18,14 @@ def time_message(stamp_ns: int) -> Time:
     """Return the message of a stamp in nanoseconds."""
     seconds, nanoseconds = divmod(stamp_ns, NS_PER_S)
     return Time(sec=seconds, nanosec=nanoseconds)
+
+
+def check_stamp(header: Header) -> None:
+    """Raise ScanError for a stamp that is not normalized: it may not fit into another message."""
+    if header.stamp.nanosec >= NS_PER_S:
+        raise ScanError(
+            'stamp', f'stamp with {header.stamp.nanosec} ns, expected less than {NS_PER_S} ns'
+        )
 
 
 def header_message(stamp_ns: int, frame_id: str) -> Header:
@@ -57,12 +65,21 @@ def odometry_message(
 
 def pose_from_message(pose: Any) -> NDArray[np.float64]:
     """Return a geometry_msgs/Pose as a 4x4 matrix; ScanError if it is not a finite rigid pose."""
-    p, q = pose.position, pose.orientation
+    return _checked_pose(pose.position, pose.orientation)
+
+
+def pose_from_transform(transform: Any) -> NDArray[np.float64]:
+    """Return a geometry_msgs/Transform as a 4x4 matrix; ScanError as for a pose."""
+    return _checked_pose(transform.translation, transform.rotation)
+
+
+def _checked_pose(p: Any, q: Any) -> NDArray[np.float64]:
     values = np.array([p.x, p.y, p.z, q.x, q.y, q.z, q.w])
-    if not np.isfinite(values).all() or np.linalg.norm(values[3:]) < 1e-6:
+    is_far = (np.abs(values[:3]) > MAX_POSITION_M).any()
+    if is_far or not np.isfinite(values).all() or np.linalg.norm(values[3:]) < 1e-6:
         raise ScanError(
             'odometry',
-            f'expected a finite pose and a unit quaternion, got x y z qx qy qz qw = '
-            f'{values.tolist()}',
+            f'expected a finite pose within {MAX_POSITION_M:g} m and a unit quaternion, got '
+            f'x y z qx qy qz qw = {values.tolist()}',
         )
     return pose_from_quaternion(values[:3], values[3:])

@@ -19,21 +19,27 @@ def short_repr(value: Any) -> str:
         return f'{type(value).__name__} ({error})'
 
 
+def utf8_text(value: object) -> str:
+    """Return a value as text for logs, reports and ROS: file names may not be valid UTF-8."""
+    return str(value).encode('utf-8', 'backslashreplace').decode()
+
+
 def error_text(error: BaseException) -> str:
     """Return the message of an error, or its type if the message is empty."""
-    return str(error) or type(error).__name__
+    return utf8_text(error) or type(error).__name__
 
 
 def error_with_type(error: BaseException) -> str:
     """Return the message of an error, preceded by its type unless it is an LprError."""
-    return str(error) if isinstance(error, LprError) else f'{type(error).__name__}: {error}'
+    text = utf8_text(error)
+    return text if isinstance(error, LprError) else f'{type(error).__name__}: {text}'
 
 
 class LprError(Exception):
     """Base class of all errors raised by this package."""
 
     def __str__(self) -> str:
-        message = super().__str__()
+        message = utf8_text(super().__str__())
         if len(message) <= MAX_MESSAGE_CHARS:
             return message
         return f'{message[: MAX_MESSAGE_CHARS // 2]} ... {message[-MAX_MESSAGE_CHARS // 3 :]}'

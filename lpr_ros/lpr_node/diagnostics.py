@@ -16,7 +16,7 @@ import numpy as np
 from rclpy.node import Node
 
 from lpr_ros.conversions.poses import time_message
-from lpr_ros.core.errors import error_with_type
+from lpr_ros.core.errors import error_with_type, utf8_text
 
 TIMING_WINDOW = 500  # newest samples per stage, about two minutes of keyframes
 RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops', 'retracted')
@@ -38,11 +38,6 @@ DROPS = (
     RETRACTIONS_DROPPED,
     SCANS_LOST,
 )
-
-
-def ros_text(value: object) -> str:
-    """Return a value as a string that ROS can send: file names may not be valid UTF-8."""
-    return str(value).encode('utf-8', 'replace').decode()
 
 
 @dataclass(frozen=True)
@@ -136,12 +131,12 @@ class EventLog:
         self.statistics.count('faults')
         self.statistics.last_error = error_with_type(error)
         if self._is_due('fault'):
-            self._log.error(ros_text(''.join(traceback.format_exception(error))))
+            self._log.error(utf8_text(''.join(traceback.format_exception(error))))
 
     def warn(self, kind: str, text: str) -> None:
         """Log a warning, throttled by kind."""
         if self._is_due(kind):
-            self._log.warning(ros_text(text))
+            self._log.warning(utf8_text(text))
 
     def _drop(self, counter: str, reason: str) -> None:
         self.statistics.count(counter)
@@ -231,9 +226,9 @@ class Diagnostics:
         status = DiagnosticStatus(
             level=level,
             name=self._name,
-            message=ros_text(summary),
+            message=utf8_text(summary),
             hardware_id='',
-            values=[KeyValue(key=key, value=ros_text(value)) for key, value in values.items()],
+            values=[KeyValue(key=key, value=utf8_text(value)) for key, value in values.items()],
         )
         array = DiagnosticArray(status=[status])
         array.header.stamp = time_message(stamp_ns)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rclpy.node import Node
 from rclpy.time import Time
 
+from lpr_ros.conversions.poses import pose_from_transform
 from lpr_ros.core.errors import InterfaceError, ScanError
 from lpr_ros.core.geometry.se3 import pose_from_quaternion
 from lpr_ros.lpr_node.config import NodeConfig
@@ -88,17 +89,17 @@ class TfLookup:
         self._listen()
 
     def __call__(self, base: str, sensor: str) -> NDArray[np.float64] | None:
-        """Return the mounting pose, or None if tf does not provide it yet. One thread."""
+        """Return the mounting pose, or None if tf does not provide a valid one yet. One thread."""
         try:
             found = self._buffer.lookup_transform(base, sensor, Time()).transform
-        except self._tf2_ros.TransformException:
+            T_base_sensor = pose_from_transform(found)
+        except (self._tf2_ros.TransformException, ScanError):
             self._listen()
             return None
         if self._listener is not None:
             destroy_safely(self._node, self._listener.unregister)
             self._listener = None
-        p, q = found.translation, found.rotation
-        return pose_from_quaternion([p.x, p.y, p.z], [q.x, q.y, q.z, q.w])
+        return T_base_sensor
 
     def _listen(self) -> None:
         if self._listener is None:

@@ -8,12 +8,11 @@ from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import PointCloud2
-from std_msgs.msg import Header
 
 from lpr_ros.conversions.clouds import scan_from_message
-from lpr_ros.conversions.poses import pose_from_message
+from lpr_ros.conversions.poses import check_stamp, pose_from_message
 from lpr_ros.core.errors import ScanError
-from lpr_ros.core.timing import NS_PER_S, stamp_ns
+from lpr_ros.core.timing import stamp_ns
 from lpr_ros.core.types import Scan
 from lpr_ros.lpr_node.config import NodeConfig, QosConfig
 from lpr_ros.lpr_node.diagnostics import ODOMETRY_DROPPED, SCANS_LOST, EventLog
@@ -159,11 +158,3 @@ class Inputs:
 
 def _ignore(message: PointCloud2) -> None:
     pass
-
-
-def check_stamp(header: Header) -> None:
-    """Raise ScanError for a stamp that is not normalized: it may not fit into another message."""
-    if header.stamp.nanosec >= NS_PER_S:
-        raise ScanError(
-            'stamp', f'stamp with {header.stamp.nanosec} ns, expected less than {NS_PER_S} ns'
-        )

@@ -16,9 +16,9 @@ from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
 
-from lpr_ros.core.errors import LprError, error_with_type
+from lpr_ros.core.errors import LprError, error_with_type, utf8_text
 from lpr_ros.lpr_node.config import NodeConfig
-from lpr_ros.lpr_node.diagnostics import Diagnostics, ros_text
+from lpr_ros.lpr_node.diagnostics import Diagnostics
 from lpr_ros.lpr_node.interfaces import Interfaces
 from lpr_ros.lpr_node.runtime import LprRuntime
 from lpr_ros.ros_utils.parameters import ConfigParameters
@@ -141,7 +141,7 @@ class LprNode(LifecycleNode):
                 runtime.close()
 
     def _log_error(self, what: str, error: Exception) -> None:
-        self.get_logger().error(f'{what}: {ros_text(error_with_type(error))}')
+        self.get_logger().error(f'{what}: {error_with_type(error)}')
 
     def _on_save_map(self, request: Any, response: Trigger.Response) -> Trigger.Response:
         return self._answer(response, LprRuntime.save_map)
@@ -160,11 +160,11 @@ class LprNode(LifecycleNode):
             try:
                 if self._runtime is None:
                     raise LprError(f'the node is {self._state}: configure it first')
-                response.message = ros_text(serve(self._runtime))
+                response.message = utf8_text(serve(self._runtime))
                 response.success = True
                 self.get_logger().info(response.message)
             except Exception as error:  # an exception would end the node
-                response.message = ros_text(error_with_type(error))
+                response.message = error_with_type(error)
                 response.success = False
                 self.get_logger().error(f'{serve.__name__}: {response.message}')
         return response

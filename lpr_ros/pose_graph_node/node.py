@@ -7,9 +7,10 @@ installed, map -> odom on /tf.
 Services: ~/save_g2o, and ~/optimize, a robust batch optimization that rejects outliers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 import math
+from typing import Any
 
 from geometry_msgs.msg import PoseStamped, TransformStamped
 from nav_msgs.msg import Odometry, Path
@@ -18,9 +19,14 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
-from lpr_ros.conversions.poses import header_message, pose_messages, transform_message
+from lpr_ros.conversions.poses import (
+    check_stamp,
+    header_message,
+    pose_messages,
+    transform_message,
+)
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import ConfigError, InterfaceError, LprError
+from lpr_ros.core.errors import ConfigError, InterfaceError, ScanError, error_with_type, utf8_text
 from lpr_ros.core.files import user_path
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.pose_graph.g2o import write_g2o
@@ -86,17 +92,45 @@ class PoseGraphNode(Node):
             self.get_logger().warning(
                 f'map -> odom is published on ~/map_to_odom but not on /tf: {error}'
             )
-        self.create_subscription(Path, 'lpr_node/keyframes', self._on_keyframes, LATCHED)
-        self.create_subscription(Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS)
-        self.create_subscription(
-            Odometry, 'lpr_node/retracted_loop_closures', self._on_retraction, LOOPS
-        )
-        self.create_subscription(Odometry, 'odometry', self._on_odometry, ODOMETRY)
-        self.create_service(Trigger, '~/save_g2o', self._on_save)
-        self.create_service(Trigger, '~/optimize', self._on_optimize)
+        for kind, topic, callback, qos in (
+            (Path, 'lpr_node/keyframes', self._on_keyframes, LATCHED),
+            (Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS),
+            (Odometry, 'lpr_node/retracted_loop_closures', self._on_retraction, LOOPS),
+            (Odometry, 'odometry', self._on_odometry, ODOMETRY),
+        ):
+            self.create_subscription(kind, topic, self._survive(callback), qos)
+        self.create_service(Trigger, '~/save_g2o', self._answer(self._save))
+        self.create_service(Trigger, '~/optimize', self._answer(self._optimize))
         clock = Clock(clock_type=ClockType.STEADY_TIME)  # also runs while simulated time stands
-        self.create_timer(self._config.path_interval_s, self._publish_path, clock=clock)
+        publish_path = self._survive(self._publish_path)
+        self.create_timer(self._config.path_interval_s, publish_path, clock=clock)
         self._noise_check = OdometryNoiseCheck(self, self._config.odometry_noise)
+
+    def _survive(self, callback: Callable[..., None]) -> Callable[..., None]:
+        """Return the callback with exceptions logged: one message must not end the node."""
+        log = self.get_logger().get_child(callback.__name__.strip('_'))  # throttled separately
+
+        def run(*message: Any) -> None:
+            try:
+                callback(*message)
+            except Exception as error:
+                log.error(error_with_type(error), throttle_duration_sec=WARN_INTERVAL_S)
+
+        return run
+
+    def _answer(
+        self, serve: Callable[[], str]
+    ) -> Callable[[Trigger.Request, Trigger.Response], Trigger.Response]:
+        """Return the callback of a service that answers with a message, or with the error."""
+
+        def answer(request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            try:
+                response.message, response.success = utf8_text(serve()), True
+            except Exception as error:
+                response.message, response.success = error_with_type(error), False
+            return response
+
+        return answer
 
     def _on_keyframes(self, message: Path) -> None:
         if self._updater.add_path(message):
@@ -114,6 +148,13 @@ class PoseGraphNode(Node):
 
     def _on_odometry(self, message: Odometry) -> None:
         """Publish map -> odom at the rate of the odometry, as tf consumers interpolate."""
+        try:
+            check_stamp(message.header)
+        except ScanError as error:
+            self.get_logger().warning(
+                f'odometry ignored: {error}', throttle_duration_sec=WARN_INTERVAL_S
+            )
+            return
         stamp = stamp_ns(message.header)
         if self._odometry_ns is not None and stamp < self._odometry_ns - CLOCK_JUMP_NS:
             self._session = None  # new odometry, unknown until its first keyframe
@@ -159,31 +200,21 @@ class PoseGraphNode(Node):
             path.poses.append(pose)
         return path
 
-    def _on_save(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+    def _save(self) -> str:
         optimizer = self._updater.optimizer
         optimizer.update()
-        try:
-            path = user_path(self._config.g2o_path, 'g2o_path')
-            if path.suffix != '.g2o' or not path.parent.is_dir():
-                raise ConfigError(f'{path}: expected a .g2o file in an existing folder')
-            write_g2o(path, optimizer.poses, optimizer.graph.edges)
-        except (LprError, OSError) as error:
-            response.message = f'pose graph not saved: {error}'
-            return response
-        response.success = True
+        path = user_path(self._config.g2o_path, 'g2o_path')
+        if path.suffix != '.g2o' or not path.parent.is_dir():
+            raise ConfigError(f'{path}: expected a .g2o file in an existing folder')
+        write_g2o(path, optimizer.poses, optimizer.graph.edges)
         loops = sum(edge.is_loop for edge in optimizer.graph.edges)
-        response.message = f'{path}: {len(optimizer.poses)} keyframes, {loops} loops'
-        return response
+        return f'{path}: {len(optimizer.poses)} keyframes, {loops} loops'
 
-    def _on_optimize(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
+    def _optimize(self) -> str:
         rejected = self._updater.optimizer.optimize_robust()
         self._is_path_due = True
-        response.success = True
         pairs = ', '.join(f'{edge.to_id} to {edge.from_id}' for edge in rejected)
-        response.message = f'{len(rejected)} loop closures rejected: {pairs or "none"}'
-        return response
+        return f'{len(rejected)} loop closures rejected: {pairs or "none"}'
 
     def _log_rejected(self) -> None:
         if not self._updater.rejected:

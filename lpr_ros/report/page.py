@@ -9,6 +9,7 @@ import jinja2
 import yaml
 
 from lpr_ros.core.config import changed_settings
+from lpr_ros.core.errors import utf8_text
 from lpr_ros.core.files import atomic_file
 from lpr_ros.core.offline import export
 from lpr_ros.core.offline.evaluation import DriveEvaluation
@@ -57,10 +58,9 @@ def report_writers(
     """Return the writers of the page and, if there is a trajectory, of the picture."""
 
     def write_page(path: Path) -> None:
-        # Paths that are not UTF-8 are escaped, as they cannot be encoded.
-        page = report_page(result, evaluation).encode('utf-8', 'backslashreplace')
+        page = utf8_text(report_page(result, evaluation))
         with atomic_file(path) as temporary:
-            temporary.write_bytes(page)
+            temporary.write_text(page, encoding='utf-8')
 
     def write_picture(path: Path) -> None:
         picture = to_png(summary_picture(result, evaluation, LIGHT))

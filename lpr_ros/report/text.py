@@ -121,6 +121,8 @@ def hints(result: DriveResult) -> list[str]:
             'There is no odometry, so there is no trajectory to correct and loop closures could '
             'not be checked for consistency. Provide poses as a TUM or KITTI file with --poses.'
         )
+    if result.correction.error:
+        shown.append(f'There is no corrected trajectory: {result.correction.error}')
     rejected = len(result.correction.rejected)
     if rejected:
         shown.append(

@@ -21,6 +21,7 @@ from toy_graphs import read_g2o
 from lpr_ros.cli import offline
 from lpr_ros.core.config import override
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
+from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.geometry.odometry_jumps import OdometrySegment
 from lpr_ros.core.geometry.se3 import invert
 from lpr_ros.core.geometry.trajectory import Trajectory
@@ -33,6 +34,7 @@ from lpr_ros.core.offline.export import drive_writers, write_files
 from lpr_ros.core.offline.result import DriveResult
 from lpr_ros.core.offline.run import run_offline
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
+from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
 from lpr_ros.core.recordings.base import RecordingOptions
 from lpr_ros.core.recordings.open import open_recording
 from lpr_ros.core.resources import default_weights
@@ -425,6 +427,7 @@ def test_existing_results_are_not_overwritten(out, bag, capsys):
 @pytest.fixture
 def command(bag, finished, monkeypatch):
     """Run the command to an output folder, with the drive replaced by its known result."""
+    monkeypatch.setattr(finished, 'result', finished.result)  # restored if a test replaces it
     drives = []
     monkeypatch.setattr(report, 'draw_figures', lambda *arguments: {})  # to save time
     monkeypatch.setattr(report, 'summary_picture', lambda *arguments: None)
@@ -486,6 +489,23 @@ def test_a_failure_of_the_report_keeps_the_tables(command, tmp_path, capsys, mon
     assert 'report.html was not written: RuntimeError: no such figure' in capsys.readouterr().err
 
 
+def test_a_failed_optimization_keeps_everything_else(bag, tmp_path, capsys, monkeypatch):
+    """The solver raises on singular systems, after hours of driving."""
+
+    def singular(optimizer):
+        raise RuntimeError('Indeterminate linear system')
+
+    monkeypatch.setattr(PoseGraphOptimizer, 'optimize_robust', singular)
+    out = tmp_path / 'out'
+    assert offline.main([str(bag), '--out', str(out), *ARGUMENTS]) == 1
+    missing = {'graph.g2o', 'trajectory_corrected.tum', 'report.png'}
+    assert {path.name for path in out.iterdir()} == FILES - missing
+    assert len(read_loops(out / 'loops.csv')) >= 3
+    reason = 'pose graph not optimized: RuntimeError: Indeterminate linear system'
+    assert f'graph.g2o was not written: {reason}' in capsys.readouterr().err
+    assert reason in (out / 'report.html').read_text()
+
+
 def test_a_disk_that_fills_up_later_leaves_no_half_results(command, tmp_path, capsys, monkeypatch):
     def full(self, path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -515,14 +535,29 @@ def test_ctrl_c_after_the_last_scan_still_writes_the_results(
         interrupting(evaluation, 'evaluate_drive')
     elif moment == 'report':
         interrupting(report, 'report_page')
-    elif moment == 'rename':
-        monkeypatch.setattr(
-            Path, 'replace', lambda self, to: interrupt() or os.replace(self, to) or Path(to)
-        )
+    elif moment == 'rename':  # of the output folder, which is the very last step
+        out = tmp_path / 'out'
+
+        def replace(path, target):
+            if target == out:
+                interrupt()
+            os.replace(path, target)
+
+        monkeypatch.setattr(Path, 'replace', replace)
     during_drive = interrupt if moment == 'drive' else lambda: None
     assert command(tmp_path / 'out', during_drive=during_drive) == 0
     assert interrupts == [None]
     assert {path.name for path in (tmp_path / 'out').iterdir()} == FILES
+
+
+def test_error_texts_of_files_that_are_not_utf8_can_be_written(command, finished, tmp_path):
+    name = os.fsdecode(b'scan_\xff.bin')
+    drops = {'unreadable': (str(DatasetError(f'{name}: too short')), name)}
+    finished.result = replace(finished.result, drops=drops, about={'folder': name})
+    assert command(tmp_path / 'out') == 0
+    page = (tmp_path / 'out/report.html').read_text(encoding='utf-8')
+    assert page.count('scan_\\udcff.bin') == 3
+    json.loads((tmp_path / 'out/summary.json').read_text(encoding='utf-8'))
 
 
 @pytest.mark.usefixtures('interruptible')

@@ -67,7 +67,7 @@ def test_names_that_are_not_utf8_can_be_sent():
     )
     message = Diagnostics('lpr_node', Statistics()).message(0, 'active', status)
     (sent,) = round_trip(message).status
-    assert sent.message == 'Map not saved: /data/?: No space left'
+    assert sent.message == 'Map not saved: /data/\\udcff: No space left'
 
 
 def test_events_are_counted_by_what_was_dropped_and_logged_once_in_a_while(ros):

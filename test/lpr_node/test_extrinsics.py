@@ -1,6 +1,8 @@
 """The mounting pose from tf, the parameter, or neither."""
 
-from geometry_msgs.msg import TransformStamped
+import math
+
+from geometry_msgs.msg import Quaternion, Transform, TransformStamped
 import numpy as np
 import pytest
 from toy_drive import pose_at
@@ -108,6 +110,20 @@ def test_tf_is_listened_to_only_while_a_transform_is_missing(ros):
     tf.mounts['right'] = pose_at(-1.0)
     assert lookup('base', 'right')[0, 3] == -1.0
     assert tf.listening == 0
+
+
+@pytest.mark.parametrize('w', [math.nan, 0.0])
+def test_an_invalid_transform_is_not_used_for_the_rest_of_the_drive(ros, monkeypatch, w):
+    tf = FakeTf()
+    lookup = TfLookup(tf, ros.node())
+    tf.mounts['lidar'] = pose_at(1.0)
+    valid = tf.lookup_transform('base', 'lidar', None)
+    with monkeypatch.context() as patch:
+        invalid = TransformStamped(transform=Transform(rotation=Quaternion(w=w)))
+        patch.setattr(tf, 'lookup_transform', lambda *arguments: invalid)
+        assert lookup('base', 'lidar') is None
+    assert tf.listening == 1
+    np.testing.assert_allclose(lookup('base', 'lidar')[0, 3], valid.transform.translation.x)
 
 
 @pytest.mark.parametrize('is_on_tf', [True, False])

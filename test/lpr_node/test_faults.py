@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 import math
+import os
+from pathlib import Path as FilePath
+import resource
 import signal
 
 from nav_msgs.msg import Path
@@ -16,7 +19,7 @@ from node_rig import (
     start_node,
 )
 import pytest
-from ros_processes import ros_session, wait_until
+from ros_processes import NoResponseError, ros_session, wait_until
 from std_srvs.srv import Trigger
 from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step
 
@@ -27,6 +30,14 @@ from lpr_training.harness.small_disk import SmallDisk
 
 AGAIN = STEPS_PER_LAP + 8
 HOUR_NS = 3600 * 10**9
+ANSWER_S = 5.0  # of a node that is alive
+
+
+def child_of(pid: int) -> int:
+    """Return the process id of the verification process of a node."""
+    tasks = FilePath(f'/proc/{pid}/task').glob('*/children')  # of the thread that started it
+    (child,) = ' '.join(task.read_text() for task in tasks).split()
+    return int(child)
 
 
 def whole_map(rig: Rig, path) -> PlaceDatabase:
@@ -39,12 +50,21 @@ def start_again(ros, settings) -> Rig:
     """Start a node in place of a killed one, whose endpoints DDS keeps for 20 s."""
     rig = Rig(ros, **settings)
     wait_until(lambda: 'subscribed to' in rig.process.output, 'subscriptions', START_S)
+    rig.status()  # it is published last, so whoever receives it receives everything else
     return rig
 
 
 def loops_in_graph(ros, tester, keyframes: int) -> int:
-    """Return the loop closures in the pose graph; -1 unless it has this many keyframes."""
-    said = ros.call(tester, Trigger, '/pose_graph_node/save_g2o').message.split(': ')[1]
+    """Return the loop closures in the pose graph; -1 unless it has this many keyframes.
+
+    -1 without a response, too: DDS keeps the services of a killed node for 20 s, and a request
+    goes only to the servers that the client knows.
+    """
+    try:
+        answer = ros.call(tester, Trigger, '/pose_graph_node/save_g2o', timeout_s=ANSWER_S)
+    except NoResponseError:
+        return -1
+    said = answer.message.split(': ')[1]
     found, loops = (int(part.split()[0]) for part in said.split(', '))
     return loops if found == keyframes else -1
 
@@ -67,7 +87,9 @@ def test_node_and_back_end_recover_from_kill(ros):
     paths = ros.listen(rig.node, Path, '/pose_graph_node/path', LATCHED)
     ros.start('-m', 'lpr_ros.pose_graph_node')
     paths.take_until(lambda path: len(path.poses) == AGAIN, START_S)
-    wait_until(lambda: loops_in_graph(ros, rig.node, AGAIN) >= loops, 'the restored graph')
+    wait_until(
+        lambda: loops_in_graph(ros, rig.node, AGAIN) >= loops, 'the restored graph', START_S
+    )
 
     holder = f'locked by process {rig.process.popen.pid}'
     wait_until(lambda: holder in second.output, 'warning of the second node', START_S)
@@ -88,7 +110,7 @@ def test_node_and_back_end_recover_from_kill(ros):
     wait_until(lambda: loops_in_graph(ros, rig.node, saved) >= loops, 'the graph of the map')
     again.loops.drain()
     again.drive(range(5, 11), start_ns=START_NS + HOUR_NS)
-    query, match = ends_of(again.loops.take())
+    query, match = ends_of(again.loops.take(START_S))  # as above
     assert match < saved <= query
     again.status_with('map_keyframes', saved + 6)
     assert whole_map(rig, path).sessions[:2] == ('robot', 'robot (2)')
@@ -145,6 +167,33 @@ def test_a_full_or_read_only_disk_delays_saving_only(rig, disk):
         rig.status_with('map_keyframes', 4 * number + 4)
         assert len(whole_map(rig, path)) == 4 * number + 4
         assert rig.status()['map_error'] == ''
+
+
+def test_a_node_without_free_file_descriptors_keeps_its_drive(rig):
+    """Services answer false, the verification process cannot be replaced, scans go on."""
+    rig.reset()
+    rig.drive(range(4))
+    assert rig.trigger('save_map').success
+    pid = rig.process.popen.pid
+    allowed = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, allowed[1]))  # those it has stay open
+    try:
+        for name in ('load_map', 'save_map'):
+            answer = rig.trigger(name)
+            assert not answer.success
+            assert 'Too many open files' in answer.message
+        os.kill(child_of(pid), signal.SIGKILL)
+        rig.drive(range(4, AGAIN))
+        status = rig.status_with('keyframes_dropped.verification', 1)
+        assert int(status['keyframes']) == AGAIN
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, allowed)
+    rig.loops.drain()
+    rig.drive(range(AGAIN, AGAIN + 4))
+    rig.loops.take(START_S)
+    assert rig.trigger('save_map').success
+    assert rig.trigger('load_map').success
+    assert rig.status()['keyframes'] == str(AGAIN + 4)
 
 
 def test_odometry_missing_for_a_minute(rig):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import permutations
 import signal
 
-from geometry_msgs.msg import TransformStamped
+from geometry_msgs.msg import PoseStamped, TransformStamped
 from nav_msgs.msg import Odometry, Path
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from toy_graphs import LAP, error_m, keyframe, laps, loop_closure, perturb, read
 from lpr_ros.conversions.loops import KeyframePath, constraint_message
 from lpr_ros.conversions.poses import odometry_message, pose_from_message
 from lpr_ros.core.geometry.se3 import invert, pose_from_euler, pose_from_quaternion
-from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizerConfig
+from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer, PoseGraphOptimizerConfig
 from lpr_ros.pose_graph_node.graph_updater import MAX_PENDING_LOOPS, GraphUpdater
 from lpr_ros.ros_utils.qos import LATCHED, LOOPS
 from lpr_training.simulator import OdometryConfig
@@ -174,6 +174,51 @@ def test_time_jumping_back_starts_a_new_session(ros: Ros):
     np.testing.assert_allclose(matrix(transforms.take().transform), np.eye(4), atol=1e-6)
     process.interrupt(signal.SIGTERM)
     assert process.wait() == 0, process.output
+
+
+def test_messages_it_cannot_use_do_not_end_the_node(ros: Ros):
+    """Messages check their fields here, as on Humble: such stamps cannot be sent on."""
+    robot, tester = FakeLprNode(ros), ros.node()
+    process = ros.start('-m', 'lpr_ros.pose_graph_node')
+    paths = ros.listen(tester, Path, f'{NODE}/path', LATCHED)
+    transforms = ros.listen(tester, TransformStamped, f'{NODE}/map_to_odom', 100)
+    ros.matched(robot.odometry)
+    extreme = odometry_message(0, 'odom', 'base', np.eye(4))
+    extreme.header.stamp._sec, extreme.header.stamp._nanosec = 2**31 - 1, 2**32 - 1
+    stamped = Path(poses=[PoseStamped()])
+    stamped.poses[0].header.stamp = extreme.header.stamp
+    robot.keyframes.publish(stamped)
+    endless_id = constraint_message(loop_closure(0, 1, np.eye(4)), 0)
+    endless_id.header.frame_id = f'keyframe/{"9" * 5000}'
+    robot.loops.publish(endless_id)
+    for name in ('publish_path', 'on_loop'):
+        wait_until(lambda name=name: f'.{name}]: ' in process.output, f'an error of {name}')
+
+    def is_ignored() -> bool:
+        robot.odometry.publish(extreme)  # again: best effort, and discovery may be one-sided
+        return 'odometry ignored: stamp with 4294967295 ns' in process.output
+
+    wait_until(is_ignored, 'a warning')
+
+    robot.publish_keyframes(*[keyframe(i, T) for i, T in enumerate(laps(3))])
+    paths.take_until(lambda path: len(path.poses) == 3)
+    robot.publish_odometry(3 * 10**9, np.eye(4))
+    transforms.take_until(lambda transform: transform.header.stamp.sec == 3)
+    process.interrupt()
+    assert process.wait() == 0, process.output
+
+
+def test_a_service_that_fails_answers_with_the_error(ros: Ros, monkeypatch):
+    from lpr_ros.pose_graph_node.node import PoseGraphNode
+
+    def fail(optimizer):
+        raise RuntimeError('Indeterminate linear system')
+
+    monkeypatch.setattr(PoseGraphOptimizer, 'optimize_robust', fail)
+    ros.node(kind=PoseGraphNode)
+    response = ros.call(ros.node(), Trigger, f'{NODE}/optimize')
+    assert not response.success
+    assert 'Indeterminate linear system' in response.message
 
 
 def test_save_to_a_missing_folder_is_rejected_with_the_reason(ros: Ros, tmp_path):

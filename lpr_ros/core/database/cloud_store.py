@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import CloudError
-from lpr_ros.core.geometry.points import check_points, voxel_downsample
+from lpr_ros.core.geometry.points import check_points, points_in_range, voxel_downsample
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +45,12 @@ class _Spilled:
 
 
 def pack(points: NDArray[np.float32], voxel_m: float, max_points: int) -> QuantizedCloud:
-    """Downsample (N, 3) points to one per voxel and at most max_points, and quantize them."""
+    """Downsample (N, 3) points to one per voxel and at most max_points, and quantize them.
+
+    Points out of range are left out: the farthest one determines the resolution of the others.
+    """
     check_points(points)
-    kept = voxel_downsample(points, voxel_m)
+    kept = voxel_downsample(points_in_range(points), voxel_m)
     if len(kept) > max_points:  # evenly over the scan
         kept = kept[np.linspace(0, len(kept) - 1, max_points).astype(np.int64)]
     radius_m = float(np.abs(kept).max(initial=0.0))

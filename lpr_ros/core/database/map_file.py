@@ -26,7 +26,7 @@ from lpr_ros.core.database.cloud_store import BYTES_PER_POINT, MAX_CELL, Quantiz
 from lpr_ros.core.database.session_names import MAX_SESSIONS, check_session_name
 from lpr_ros.core.errors import LprError, MapError, short_repr
 from lpr_ros.core.files import atomic_file, open_regular
-from lpr_ros.core.geometry.se3 import is_rotation
+from lpr_ros.core.geometry.se3 import is_pose
 from lpr_ros.core.timing import MAX_STAMP_NS
 
 MAGIC = b'lpr_ros map\n'
@@ -164,13 +164,13 @@ class MapReader:
         """Reject values that no database writes: a crafted file can have a valid checksum."""
         T, steps, session = keyframes['T_odom_sensor'], sizes['step_m'], keyframes['session']
         stamps, traveled_m = keyframes['stamp_ns'], keyframes['traveled_m']
-        has_pose = np.isfinite(T).all(axis=(1, 2)) & is_rotation(T[:, :3, :3])
+        has_pose = np.isfinite(T).all(axis=(1, 2)) & is_pose(T)
         checks = {
             'finite descriptors': np.isfinite(descriptors).reshape(len(T), -1).all(axis=1),
             'a session of the header': (session >= 0) & (session < len(self.header.sessions)),
             'a stamp that ROS can represent': (stamps >= -MAX_STAMP_NS) & (stamps <= MAX_STAMP_NS),
             'a finite traveled distance': np.isfinite(traveled_m) & (traveled_m >= 0.0),
-            'a pose with a valid rotation, or none': has_pose | np.isnan(T).all(axis=(1, 2)),
+            'a valid pose, or none': has_pose | np.isnan(T).all(axis=(1, 2)),
             'a bounded cloud': (steps >= 0.0) & (steps * MAX_CELL < MAX_CLOUD_RADIUS_M),
         }
         for expected, is_valid in checks.items():

@@ -48,9 +48,11 @@ def points_in_range(points: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """Return the points with coordinates below MAX_RANGE_M as float32; NaN is out of range."""
     _check_shape(points)
     with np.errstate(invalid='ignore', over='ignore'):
-        near = points.astype(np.float32, copy=False)
-        kept: NDArray[np.float32] = near[(np.abs(near) < MAX_RANGE_M).all(axis=1)]
-    return kept
+        converted: NDArray[np.float32] = points.astype(np.float32, copy=False)
+        near = np.abs(converted[:, 0]) < MAX_RANGE_M  # column by column, as in finite_rows
+        near &= np.abs(converted[:, 1]) < MAX_RANGE_M
+        near &= np.abs(converted[:, 2]) < MAX_RANGE_M
+    return converted if near.all() else converted[near]
 
 
 def _check_shape(points: NDArray[Any]) -> None:

@@ -9,6 +9,8 @@ from scipy.spatial.transform import Rotation
 from lpr_ros.core.errors import DatabaseError
 
 MAX_SKEW = 1e-3  # tolerates rotations printed with few digits
+# Farther than any coordinate system on Earth reaches; the solver of the pose graph fails on more.
+MAX_POSITION_M = 1e9
 
 # Reorders (x y z roll pitch yaw) to (roll pitch yaw x y z) and back: gtsam and small_gicp put the
 # rotation first.
@@ -77,16 +79,21 @@ def checked_pose(T_odom_sensor: ArrayLike) -> NDArray[np.float64]:
     T = np.array(T_odom_sensor, dtype=np.float64)
     if T.shape != (4, 4) or not np.isfinite(T).all():
         raise DatabaseError(f'pose {T.tolist()}: expected a 4 x 4 matrix of finite numbers')
-    if not is_rotation(T[:3, :3]):
-        raise DatabaseError(f'pose {T.tolist()}: expected a rotation matrix')
+    if not is_pose(T):
+        raise DatabaseError(
+            f'pose {T.tolist()}: expected a rotation matrix and a position within '
+            f'{MAX_POSITION_M:g} m'
+        )
     return T
 
 
-def is_rotation(R: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which of (..., 3, 3) matrices are orthonormal and right-handed."""
+def is_pose(T: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which of (..., 4, 4) matrices have a right-handed rotation and a sane position."""
+    R, position = T[..., :3, :3], T[..., :3, 3]
     with np.errstate(over='ignore', invalid='ignore'):  # NaN and huge values compare as False
         skew = np.abs(R @ np.swapaxes(R, -1, -2) - np.eye(3)).max(axis=(-2, -1))
         is_valid: NDArray[np.bool_] = (skew <= MAX_SKEW) & (np.linalg.det(R) > 0.0)
+        is_valid &= (np.abs(position) <= MAX_POSITION_M).all(axis=-1)
     return is_valid
 
 

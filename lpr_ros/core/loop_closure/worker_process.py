@@ -73,7 +73,7 @@ class VerificationProcess:
             self._has_answered = True
         except (EOFError, OSError) as error:
             status = self._process.wait()
-            self._replace()
+            self._replace_after_failure()
             raise VerificationError(
                 f'keyframe {query.id}: the verification process ended with status {status} after '
                 f'{time.monotonic() - began_s:.1f} s, expected an answer within {allowed_s} s; '
@@ -103,6 +103,13 @@ class VerificationProcess:
             self._stopped = True
             self._process.kill()
             self._process.wait()
+
+    def _replace_after_failure(self) -> None:
+        """Start another child; without one, the next verification fails and tries again."""
+        try:
+            self._replace()
+        except OSError as error:  # out of file descriptors, processes or memory
+            raise VerificationError(f'the verification process cannot start: {error}') from error
 
     def _replace(self) -> None:
         self._process.kill()

@@ -21,12 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lpr_ros.core.errors import GraphError
 from lpr_ros.core.files import atomic_file
 from lpr_ros.core.geometry.se3 import quaternion_from_pose
 from lpr_ros.core.geometry.trajectory import Trajectory
 from lpr_ros.core.io.pose_files import write_tum
 from lpr_ros.core.offline.evaluation import DriveEvaluation, LoopErrors
-from lpr_ros.core.offline.result import DriveResult
+from lpr_ros.core.offline.result import Correction, DriveResult
 from lpr_ros.core.offline.summary import odometry_poses, stages_of, summarize
 from lpr_ros.core.pose_graph.g2o import write_g2o
 
@@ -89,10 +90,9 @@ def drive_writers(
         SUMMARY: partial(write_summary, result=result, evaluation=evaluation),
     }
     if result.has_odometry:
-        corrected, edges = result.correction.poses, result.correction.edges
         writers |= {
-            GRAPH: partial(write_g2o, poses=corrected, edges=edges),
-            CORRECTED: partial(write_trajectory, result=result, poses=corrected),
+            GRAPH: partial(write_graph, correction=result.correction),
+            CORRECTED: partial(write_corrected, result=result),
             ODOMETRY: partial(write_trajectory, result=result, poses=odometry_poses(result)),
         }
     return writers
@@ -183,6 +183,23 @@ def write_summary(path: Path, result: DriveResult, evaluation: DriveEvaluation |
     with atomic_file(path) as temporary:
         text = json.dumps(summarize(result, evaluation), indent=2)
         temporary.write_text(text + '\n', encoding='utf-8')
+
+
+def write_graph(path: Path, correction: Correction) -> None:
+    """Write the optimized pose graph; GraphError if there is none."""
+    _check_optimized(correction)
+    write_g2o(path, correction.poses, correction.edges)
+
+
+def write_corrected(path: Path, result: DriveResult) -> None:
+    """Write the corrected poses of the keyframes; GraphError if there are none."""
+    _check_optimized(result.correction)
+    write_trajectory(path, result, result.correction.poses)
+
+
+def _check_optimized(correction: Correction) -> None:
+    if correction.error:
+        raise GraphError(correction.error)
 
 
 def write_trajectory(path: Path, result: DriveResult, poses: Poses) -> None:

@@ -23,6 +23,7 @@ class Correction:
     poses: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)  # T_map_sensor by ID
     edges: tuple[Edge, ...] = ()  # odometry and loop closures
     rejected: tuple[tuple[int, int], ...] = ()  # (query, match) of loops that are outliers
+    error: str = ''  # why there is none
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lpr_ros.core.config import override
 from lpr_ros.core.database.place_database import PlaceDatabase
 from lpr_ros.core.database.session_names import clean_session_name
-from lpr_ros.core.errors import DatasetError, ScanError, VerificationError
+from lpr_ros.core.errors import DatasetError, ScanError, VerificationError, error_with_type
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.loop_closure.worker_process import VerificationProcess
 from lpr_ros.core.offline.result import (
@@ -38,7 +38,22 @@ def correct(
     config: PoseGraphOptimizerConfig | None = None,
     noise: OdometryNoiseConfig | None = None,
 ) -> Correction:
-    """Optimize the pose graph of all keyframes with odometry and the loops between them."""
+    """Optimize the pose graph of all keyframes with odometry and the loops between them.
+
+    If that fails, return the reason: hours of driving must not be lost in their last second.
+    """
+    try:
+        return _optimize(database, loops, config, noise)
+    except Exception as error:  # the solver raises RuntimeError on singular systems
+        return Correction(error=f'pose graph not optimized: {error_with_type(error)}')
+
+
+def _optimize(
+    database: PlaceDatabase,
+    loops: Sequence[LoopClosure],
+    config: PoseGraphOptimizerConfig | None,
+    noise: OdometryNoiseConfig | None,
+) -> Correction:
     by_query: dict[int, list[LoopClosure]] = {}
     for loop in loops:
         by_query.setdefault(loop.query_id, []).append(loop)

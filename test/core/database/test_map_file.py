@@ -81,6 +81,24 @@ def test_an_empty_map_round_trips(tmp_path):
     assert len(load(tmp_path / 'a.map')) == 0
 
 
+@pytest.mark.parametrize('far', [2e4, 1e30, 3e38])
+def test_a_map_with_finite_points_at_any_distance_can_be_loaded(rng, tmp_path, far):
+    """A few broken points must neither make the map unreadable nor blur the other points."""
+    database = empty()
+    near = rng.uniform(-50.0, 50.0, (100, 3)).astype(np.float32)
+    broken = np.array([[far, 0.0, 0.0], [0.0, -far, 0.0], [far, far, far]], np.float32)
+    options = {'session': 'robot', 'stamp_ns': 1, 'T_odom_sensor': np.eye(4)}
+    descriptor = np.zeros(DIM, np.float32)
+    cloud = np.concatenate([broken, near])
+    database.add(database.make_keyframe(descriptor, cloud, **options))
+    database.save(tmp_path / 'a.map')
+    loaded = load(tmp_path / 'a.map')
+    assert_same(database, loaded)
+    assert len(loaded[0].points) > 90
+    distance_m = np.linalg.norm(loaded[0].points[:, None] - near, axis=2).min(axis=1)
+    assert distance_m.max() < 0.01
+
+
 def test_loading_builds_the_index(rng, tmp_path):
     database = filled(rng, count=100)
     database.save(tmp_path / 'a.map')

@@ -59,17 +59,20 @@ def test_the_unmodified_map_is_valid(tmp_path, content):
 MIRRORED, SKEWED, NAN_ROW = np.diag([1.0, 1.0, -1.0, 1.0]), np.eye(4), np.eye(4)
 SKEWED[0, 1] = 0.1
 NAN_ROW[0] = np.nan
+FAR = np.eye(4)
+FAR[1, 3] = -1e30
 
 
 @pytest.mark.parametrize(
     ('fields', 'message'),
     [
-        ({'T_odom_sensor': MIRRORED}, 'a pose with a valid rotation'),
-        ({'T_odom_sensor': SKEWED}, 'a pose with a valid rotation'),
-        ({'T_odom_sensor': 2.0 * np.eye(4)}, 'a pose with a valid rotation'),
-        ({'T_odom_sensor': np.full((4, 4), 1e200)}, 'a pose with a valid rotation'),
-        ({'T_odom_sensor': np.zeros((4, 4))}, 'a pose with a valid rotation'),
-        ({'T_odom_sensor': NAN_ROW}, 'a pose with a valid rotation'),
+        ({'T_odom_sensor': MIRRORED}, 'a valid pose'),
+        ({'T_odom_sensor': SKEWED}, 'a valid pose'),
+        ({'T_odom_sensor': 2.0 * np.eye(4)}, 'a valid pose'),
+        ({'T_odom_sensor': np.full((4, 4), 1e200)}, 'a valid pose'),
+        ({'T_odom_sensor': np.zeros((4, 4))}, 'a valid pose'),
+        ({'T_odom_sensor': NAN_ROW}, 'a valid pose'),
+        ({'T_odom_sensor': FAR}, 'a valid pose'),
         ({'session': -1}, 'a session of the header'),
         ({'session': 1}, 'a session of the header'),
         ({'stamp_ns': MAX_STAMP_NS + 1}, 'a stamp that ROS can represent'),
@@ -137,6 +140,13 @@ def test_an_invalid_session_name_is_rejected(tmp_path, content, name, message):
     header, batch = content
     path = craft(tmp_path / 'a.map', replace(header, sessions=(name,)), batch)
     with pytest.raises(MapError, match=rf'a\.map: .*session name .*{message}'):
+        load(path)
+
+
+def test_an_invalid_session_name_that_no_keyframe_has_is_rejected(tmp_path, content):
+    header, batch = content
+    path = craft(tmp_path / 'a.map', replace(header, sessions=('robot/0', 'a\nb')), batch)
+    with pytest.raises(MapError, match=r'a\.map: .*session name'):
         load(path)
 
 

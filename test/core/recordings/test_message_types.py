@@ -16,6 +16,7 @@ from lpr_ros.core.recordings.message_types import (
     DECODED_TYPES,
     MAX_DEFINITION,
     check_definition,
+    idl_field_names,
     standard_types,
 )
 from lpr_ros.core.recordings.open import open_recording
@@ -60,6 +61,81 @@ def test_bag_with_a_nonstandard_cloud_definition_is_refused(
     with pytest.raises(DatasetError, match=expected) as error:
         open_recording(path)
     assert str(path) in str(error.value)
+
+
+STANDARD_IDL = """
+================================================================================
+IDL: sensor_msgs/msg/PointCloud2
+#include "sensor_msgs/msg/PointField.idl"
+module sensor_msgs {
+  module msg {
+    // a comment with a brace { and a struct Wrong { int32 x; };
+    module PointCloud2_Constants { const uint8 A = 1; };
+    enum Kind { ONE, TWO };
+    typedef double double__36[36];
+    @verbatim (language="comment", text="Fields; (of) a \\"cloud\\" }" "and more")
+    struct PointCloud2 {
+      std_msgs::msg::Header header;
+      @unit (value="pixels; rows") @optional
+      uint32 height;
+      uint32 width;  /* { */
+      sequence<sensor_msgs::msg::PointField> fields;
+      boolean is_bigendian;
+      uint32 point_step;
+      uint32 row_step;
+      sequence<uint8> data;
+      @default (value=FALSE)
+      boolean is_dense;
+    };
+  };
+};
+"""
+
+
+def idl(text):
+    return MessageDefinition(MessageDefinitionFormat.IDL, text)
+
+
+def test_the_standard_idl_definition_is_accepted():
+    check_definition(CLOUD, idl(STANDARD_IDL), is_ros2=True)
+    # As rosbag2 writes a type that has only an .idl file.
+    names = idl_field_names(STANDARD_IDL)['sensor_msgs/msg/PointCloud2']
+    assert names == [name for name, _ in standard_types(True).fielddefs[CLOUD][1]]
+
+
+@pytest.mark.parametrize(
+    ('old', 'new', 'expected'),
+    [
+        ('uint32 width;', '', r"has the fields \['header', 'height', 'fields'"),
+        ('uint32 height;', 'uint32 height; double extra[3];', "'height', 'extra', 'width'"),
+        ('module sensor_msgs', 'module other_msgs', 'it defines other types only'),
+        (STANDARD_IDL, '', 'it defines other types only'),
+        ('uint32 width;', '@' * MAX_DEFINITION, 'expected at most 100000'),
+    ],
+    ids=['missing', 'extra', 'other package', 'empty', 'long'],
+)
+def test_a_nonstandard_idl_definition_is_refused(old, new, expected):
+    with pytest.raises(DatasetError, match=expected):
+        check_definition(CLOUD, idl(STANDARD_IDL.replace(old, new)), is_ros2=True)
+
+
+@pytest.mark.parametrize(
+    'unit', ['"\\\\"', '@a(', '@a', 'module a {', 'struct a {', '/*', '{', ' ']
+)
+def test_searching_an_idl_definition_takes_linear_time(unit):
+    text = unit * (MAX_DEFINITION // len(unit))
+    started_s = time.process_time()
+    idl_field_names(text)
+    assert time.process_time() - started_s < 2.0
+
+
+def test_bag_with_a_nonstandard_idl_definition_is_refused(tmp_path):
+    path = write_bag_with_definitions(tmp_path / 'bag', {'/points': (CLOUD, 'x')})
+    data = (tmp_path / 'bag/bag.mcap').read_bytes()
+    assert b'ros2msg' in data
+    (tmp_path / 'bag/bag.mcap').write_bytes(data.replace(b'ros2msg', b'ros2idl'))
+    with pytest.raises(DatasetError, match='it defines other types only'):
+        open_recording(path)
 
 
 @pytest.mark.parametrize('topic', ['/points', '/other'])

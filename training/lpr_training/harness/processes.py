@@ -1,26 +1,65 @@
 """Start nodes as processes in a private ROS domain on this machine, and measure them."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+import fcntl
+import math
 import os
 from pathlib import Path
 import random
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.resources import find_resource
 
 STOP_S = 15.0
+DOMAINS = range(1, 102)  # ports of higher ones overlap with ephemeral ports
+GHOST_S = 30.0  # DDS lists killed processes for up to 20 s
+
+_domain = ExitStack()  # of this process
+
+
+@contextmanager
+def own_domain() -> Iterator[int]:
+    """Yield a ROS domain that no other test or benchmark on this machine uses.
+
+    One that was just used comes last: DDS still lists processes that were killed in it.
+    """
+    folder = Path(tempfile.gettempdir())
+    domains = random.SystemRandom().sample(DOMAINS, len(DOMAINS))
+    paths = {domain: folder / f'lpr_ros_test_domain_{domain}' for domain in domains}
+    for domain in sorted(domains, key=lambda domain: _age_s(paths[domain]) < GHOST_S):
+        with paths[domain].open('a') as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            try:
+                yield domain
+            finally:
+                os.utime(lock.fileno())
+            return
+    raise LprError(f'all {len(DOMAINS)} ROS domains are in use')
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return math.inf
 
 
 def use_own_domain() -> None:
-    """Select a random, local-only ROS domain for this process and those it starts.
+    """Select a local-only ROS domain of its own for this process and those it starts.
 
     Call this before initializing ROS.
     """
-    os.environ['ROS_DOMAIN_ID'] = str(random.SystemRandom().randrange(1, 102))
+    _domain.close()
+    os.environ['ROS_DOMAIN_ID'] = str(_domain.enter_context(own_domain()))
     if os.environ.get('ROS_DISTRO') == 'humble':
         os.environ['ROS_LOCALHOST_ONLY'] = '1'
     else:

@@ -65,7 +65,7 @@ class Feed:
         }  # of everything sent, by stamp
         self._scans = scans
         self.clouds = [cloud_message(0, 'lidar', pack_cloud(scan.points)) for scan in scans]
-        self._points = listener.create_publisher(PointCloud2, 'points', LIDAR_QOS)
+        self.points = listener.create_publisher(PointCloud2, 'points', LIDAR_QOS)
         self.odometry = listener.create_publisher(Odometry, 'odometry', 100)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -92,7 +92,7 @@ class Feed:
             cloud = self.clouds[place]
             cloud.header.stamp = time_message(self.stamp_ns)
             self.truth[self.stamp_ns] = self.poses[place]
-            self._points.publish(cloud)
+            self.points.publish(cloud)
             self.sent += 1
 
 

@@ -8,19 +8,24 @@ node behaves as documented (docs/reliability.md) and the map on disk is intact.
 import argparse
 from collections.abc import Callable
 from contextlib import ExitStack
+from copy import deepcopy
 import os
 from pathlib import Path
 import random
+import resource
 import signal
 import tempfile
 import time
 from typing import Any
 
+from nav_msgs.msg import Odometry
 from tqdm import tqdm
 
 from lpr_ros.core.errors import LprError
+from lpr_ros.core.files import sidecar_path
 from lpr_ros.core.markdown import markdown_table
 from lpr_ros.core.timing import NS_PER_S
+from lpr_ros.lpr_node.map_lock import MapLock, MapLockedError
 from lpr_training.benchmarks.faults.robot import PERIOD_S, START_TIMEOUT_S, Robot
 from lpr_training.benchmarks.options import add_option
 from lpr_training.harness.listener import Listener
@@ -29,6 +34,7 @@ from lpr_training.harness.processes import use_own_domain
 MAX_DELAY_S = 3.0
 MINUTE_S = 60.0
 HOUR_NS = 3600 * NS_PER_S
+CHECKED_FIELDS = {'ROS_PYTHON_CHECK_FIELDS': '1'}  # as on Humble
 Counts = dict[str, int]  # further results of one fault
 
 
@@ -49,7 +55,7 @@ def run(rounds: int = 5, seed: int = 0) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         listener = Listener()
         stack.callback(listener.close)
-        robot = Robot(folder, listener)
+        robot = Robot(folder, listener, CHECKED_FIELDS)
         stack.callback(robot.close)
         robot.start_all()
         bar = stack.enter_context(tqdm(total=rounds * len(FAULTS), unit='fault'))
@@ -250,8 +256,62 @@ def verification_hangs(robot: Robot, rng: random.Random) -> Counts:
     return {}
 
 
+def malformed_stamps(robot: Robot, rng: random.Random) -> Counts:
+    """Send scans and odometry whose stamps no other message can hold; each is dropped."""
+    count = robot.listener.count
+    before = count('dropped.stamp'), count('odometry_dropped.stamp')
+    cloud, odometry = deepcopy(robot.feed.clouds[0]), Odometry()
+    for message in (cloud, odometry):
+        message.header.stamp._sec, message.header.stamp._nanosec = 2**31 - 1, 2**32 - 1
+    robot.wait(
+        lambda: (
+            [robot.feed.points.publish(cloud), robot.feed.odometry.publish(odometry)]
+            and count('dropped.stamp') > before[0]
+            and count('odometry_dropped.stamp') > before[1]
+        ),
+        'malformed stamps to be dropped',
+    )
+    _expect(robot.graph.is_running, f'pose_graph_node exited: {robot.graph.output[-500:]}')
+    return {}
+
+
+def no_descriptors(robot: Robot, rng: random.Random) -> Counts:
+    """Leave lpr_node no file descriptor, and kill its verification process meanwhile."""
+    pid = robot.node.pid
+    allowed = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+
+    def block() -> None:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, allowed[1]))
+        os.kill(robot.verifier_pid(), signal.SIGKILL)
+
+    found = _fail_saves(
+        robot,
+        block,
+        lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, allowed),
+        ('Too many open files',),
+    )
+    verified = robot.listener.count('verified')
+    robot.wait(lambda: robot.listener.count('verified') > verified, 'verification')
+    return found
+
+
+def lock_removed(robot: Robot, rng: random.Random) -> Counts:
+    """Remove the lock file of the map; the node takes a new lock with its next save."""
+    lock = sidecar_path(robot.map_path, '.lock')
+    lock.unlink()
+    robot.wait(lock.exists, 'a new lock')
+    try:
+        MapLock(robot.map_path).release()
+        raise LprError('the map is not locked')
+    except MapLockedError:
+        return {}
+
+
 def _fail_saves(
-    robot: Robot, block: Callable[[], None], unblock: Callable[[], None], reasons: tuple[str, ...]
+    robot: Robot,
+    block: Callable[[], object],
+    unblock: Callable[[], object],
+    reasons: tuple[str, ...],
 ) -> Counts:
     """Make saving fail, then succeed again; the previous map stays intact meanwhile."""
     listener = robot.listener
@@ -288,4 +348,7 @@ FAULTS: dict[str, Callable[[Robot, random.Random], Counts]] = {
     'clock jumps back': clock_back,
     'second node on the map': second_node,
     'verification hangs': verification_hangs,
+    'malformed stamps': malformed_stamps,
+    'no file descriptors left': no_descriptors,
+    'lock file removed': lock_removed,
 }

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lpr_training.benchmarks.fuzz import datasets, files
-from lpr_training.benchmarks.fuzz.definitions import definitions
+from lpr_training.benchmarks.fuzz.definitions import definitions, idl_definitions
 from lpr_training.benchmarks.fuzz.messages import pointcloud2
 from lpr_training.benchmarks.fuzz.special_files import special_files
+from lpr_training.benchmarks.fuzz.stored_keyframes import stored_keyframes
 from lpr_training.benchmarks.fuzz.target import Target
 
 # Weight and factory; slow targets (recordings, archives) get fewer inputs.
@@ -23,7 +24,9 @@ _ENTRIES: dict[str, tuple[int, Callable[[Path], Target]]] = {
     'bag sqlite3 message': (1, files.bag('sqlite3', 'message')),
     'bag ros1': (2, files.ros1_bag),
     'definitions': (6, definitions),
+    'idl definitions': (3, idl_definitions),
     'special files': (3, special_files),
+    'stored keyframes': (6, stored_keyframes),
     'tum': (5, files.tum),
     'kitti poses': (5, files.kitti_poses),
     'kitti': (5, datasets.kitti),

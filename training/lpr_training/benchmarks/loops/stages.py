@@ -53,15 +53,15 @@ class Publication:
 
 def publications(steps: Iterable[Step]) -> list[Publication]:
     """Return every loop that was ever published, once, in order of its last publication."""
-    found: dict[tuple[int, int], Publication] = {}
+    found: dict[object, Publication] = {}
     for step in steps:
         now = step.keyframe_query.keyframe.id
         for loop in step.result.retracted:
-            if _key(loop) in found:
-                found[_key(loop)] = Publication(loop, found[_key(loop)].published_at, True)
+            if loop.key in found:
+                found[loop.key] = Publication(loop, found[loop.key].published_at, True)
         for loop in step.result.trusted:
-            found.pop(_key(loop), None)
-            found[_key(loop)] = Publication(loop, now)
+            found.pop(loop.key, None)
+            found[loop.key] = Publication(loop, now)
     return list(found.values())
 
 
@@ -119,7 +119,3 @@ def is_right_place(drive: RecordedDrive, loop: LoopClosure) -> bool:
     T_true = invert(T[loop.match_id]) @ T[loop.query_id]
     error_m = float(np.linalg.norm(loop.T_match_query[:3, 3] - T_true[:3, 3]))
     return error_m <= drive.max_place_error_m
-
-
-def _key(loop: LoopClosure) -> tuple[int, int]:
-    return loop.query_id, loop.match_id

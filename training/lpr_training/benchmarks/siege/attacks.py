@@ -19,9 +19,11 @@ from sensor_msgs.msg import PointCloud2
 from visualization_msgs.msg import MarkerArray
 
 from lpr_ros.core.errors import InterfaceError, LprError
+from lpr_ros.core.files import sidecar_path
 from lpr_ros.core.geometry.se3 import pose_from_euler
 from lpr_ros.core.timing import NS_PER_S
 from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.lpr_node.map_lock import MapLock
 from lpr_ros.ros_utils.optional_interfaces import interface
 from lpr_ros.ros_utils.parameters import leaves
 from lpr_ros.ros_utils.qos import LATCHED, LOOPS
@@ -29,10 +31,12 @@ from lpr_training.benchmarks.fuzz.mutations import BINARY, damage
 from lpr_training.benchmarks.siege import scans
 from lpr_training.benchmarks.siege.siege import NODE, Siege
 from lpr_training.benchmarks.speed.node import LIDAR_QOS
-from lpr_training.harness.processes import ros_arguments
-from lpr_training.harness.service_calls import ServiceCalls
+from lpr_training.harness.service_calls import ServiceCalls, ServiceTimeoutError
 
+GRAPH_TIMEOUT_S, GRAPH_ATTEMPTS = 25.0, 4  # DDS keeps a killed process for 20 s
+NOBODY = 65534
 HOUR_NS = 3600 * NS_PER_S
+TF_MESSAGE = 'tf2_msgs/msg/TFMessage'
 MAP_SERVICES = ('reset', 'load_map', 'save_map')
 WRONG_TYPES: tuple[Any, ...] = (True, 7, 1.5, 'x', [1, 2], ['a'], [True], [float('nan')])
 
@@ -152,6 +156,25 @@ def hostile_map_path(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
             _remove(path)
 
 
+def locked_map(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
+    """Hold the lock of another map, or remove the lock file of this one, while the node saves."""
+    with siege.exclusive:
+        path = siege.folder / 'locked.map'
+        try:
+            lock = MapLock(path)
+        except LprError:
+            return  # another attack filled the disk
+        try:
+            calls.set_parameter(NODE, 'map_path', str(path))
+            if calls.trigger(f'{NODE}/save_map')[0]:
+                siege.fail('save_map: wrote a map that another process has locked')
+            sidecar_path(siege.robot.map_path, '.lock').unlink(missing_ok=True)
+        finally:
+            lock.release()
+            calls.set_parameter(NODE, 'map_path', str(siege.robot.map_path))
+            calls.trigger(f'{NODE}/save_map')
+
+
 def damaged_map(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
     """Load a map with flipped bits, missing parts and odd lengths."""
     with siege.exclusive:
@@ -216,10 +239,7 @@ def live_parameters(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
 
 def tf_flood(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
     """Flood /tf and /tf_static with new frames, cycles and NaN."""
-    try:
-        kind = interface('tf2_msgs/msg/TFMessage')
-    except InterfaceError:
-        return
+    kind = interface(TF_MESSAGE)
     with _Participant() as node:
         publishers = [
             node.create_publisher(kind, topic, qos)
@@ -276,17 +296,32 @@ def player(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
 
 
 def pose_graph(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
-    """Call the services of pose_graph_node, or kill and restart it."""
+    """Call the services of pose_graph_node; during warm-up also kill and restart it.
+
+    Later it keeps running, so that its resources can be compared with those after warm-up.
+    """
     with siege.exclusive:
-        if siege.robot.graph.is_running and rng.random() < 0.7:
+        graph = siege.robot.graph
+        if not graph.is_running:
+            siege.fail(f'pose_graph_node exited: {graph.output[-500:]}')
+        if graph.is_running and (siege.baseline or rng.random() < 0.7):
             for _ in range(rng.randint(1, 5)):
-                calls.trigger(f'/pose_graph_node/{rng.choice(("optimize", "save_g2o"))}')
+                _call_graph(siege, calls, rng.choice(('optimize', 'save_g2o')))
             return
-        if not siege.robot.graph.is_running:
-            siege.fail(f'pose_graph_node exited: {siege.robot.graph.output[-500:]}')
-        siege.robot.graph.kill()
-        arguments = ros_arguments({'g2o_path': siege.folder.parent / 'graph.g2o'})
-        siege.robot.graph = siege.robot.start('lpr_ros.pose_graph_node', *arguments)
+        graph.kill()
+        siege.robot.start_graph()
+
+
+def _call_graph(siege: Siege, calls: ServiceCalls, name: str) -> None:
+    """Call a service of pose_graph_node; DDS may still send a request to one that was killed."""
+    for attempt in range(GRAPH_ATTEMPTS):
+        try:
+            calls.trigger(f'/pose_graph_node/{name}', GRAPH_TIMEOUT_S)
+            return
+        except ServiceTimeoutError as error:
+            if attempt == GRAPH_ATTEMPTS - 1:
+                log = siege.robot.graph.output[-500:]
+                raise LprError(f'{error}, {GRAPH_ATTEMPTS} times in a row: {log}') from error
 
 
 ATTACKS: dict[str, tuple[int, Attack]] = {  # weight, function
@@ -301,6 +336,7 @@ ATTACKS: dict[str, tuple[int, Attack]] = {  # weight, function
     'lifecycle cycles': (6, lifecycle),
     'verification process killed or suspended': (4, verification_process),
     'hostile map_path': (6, hostile_map_path),
+    'locked map': (3, locked_map),
     'damaged map': (4, damaged_map),
     'full disk': (3, full_disk),
     'read-only disk': (3, read_only_disk),
@@ -312,6 +348,15 @@ ATTACKS: dict[str, tuple[int, Attack]] = {  # weight, function
     'player killed': (2, player),
     'pose_graph_node called or killed': (2, pose_graph),
 }
+
+
+def available_attacks() -> list[str]:
+    """Return the names of the attacks for which all messages are installed."""
+    try:
+        interface(TF_MESSAGE)
+    except InterfaceError:
+        return [name for name, (_, attack) in ATTACKS.items() if attack is not tf_flood]
+    return list(ATTACKS)
 
 
 def _is_wrong_type(value: Any, default: Any) -> bool:
@@ -378,12 +423,22 @@ def _not_a_map(folder: Path) -> Path:
     return path
 
 
+def _of_another_user(folder: Path) -> Path:
+    path = folder / 'theirs.map'
+    with suppress(OSError):  # only root can give files away
+        path.write_bytes(b'theirs')
+        path.chmod(0o000)
+        os.chown(path, NOBODY, NOBODY)
+    return path
+
+
 HOSTILE_PATHS: tuple[Callable[[Path], Path | str], ...] = (
     _fifo,
     _folder,
     _socket,
     _endless,
     _not_a_map,
+    _of_another_user,
     lambda folder: folder / 'größe 地図.map',
     lambda folder: folder / 'new\nline.map',
     lambda folder: folder / f'{"x" * 248}.map',

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.markdown import markdown_table, metric_table
 from lpr_training.benchmarks.options import add_option
-from lpr_training.benchmarks.siege.attacks import ATTACKS
+from lpr_training.benchmarks.siege.attacks import ATTACKS, available_attacks
 from lpr_training.benchmarks.siege.health import Health, health_growth
 from lpr_training.benchmarks.siege.siege import NODE, Siege
 from lpr_training.harness.accounting import HANDLED, SCANS_LOST, scan_outcomes
@@ -73,17 +73,17 @@ def run(minutes: float = 30.0, seed: int = 0, attacks: list[str] | None = None) 
         siege.robot.start_all()
         calls = siege.client('siege')
         stop = threading.Event()
-        threads = _start_attackers(siege, stop, seed, attacks or list(ATTACKS))
+        threads = _start_attackers(siege, stop, seed, attacks or available_attacks())
         stack.callback(_join, siege, stop, threads)
         warm_up_s = min(MAX_WARM_UP_S, WARM_UP_FRACTION * minutes * 60.0)
         _besiege(siege, warm_up_s, 'warm-up')
-        before = _at_rest(siege, calls)
+        siege.baseline = _at_rest(siege, calls)
         _besiege(siege, minutes * 60.0 - warm_up_s, 'siege')
         return {
             'minutes': minutes,
             'seed': seed,
             'disk': siege.robot.disk.description,
-            **_conclude(siege, calls, before),
+            **_conclude(siege, calls),
         }
 
 
@@ -158,7 +158,7 @@ def _growth(before: dict[str, Health], after: dict[str, Health]) -> dict[str, fl
     return {key: value for part in parts for key, value in part.items()}
 
 
-def _conclude(siege: Siege, calls: ServiceCalls, before: dict[str, Health]) -> dict[str, Any]:
+def _conclude(siege: Siege, calls: ServiceCalls) -> dict[str, Any]:
     """Check map, accounting and resources at rest, and that the node still works."""
     status: dict[str, str] = {}
     after: dict[str, Health] = {}
@@ -199,7 +199,7 @@ def _conclude(siege: Siege, calls: ServiceCalls, before: dict[str, Health]) -> d
         'tracebacks': siege.robot.node.output.count('Traceback'),
         'deaths': len(siege.deaths),
         'failures': len(siege.failures),
-        **_growth(before, after),
+        **_growth(siege.baseline, after),
         'attacks': dict(sorted(siege.attacks.items())),
         'outcomes': outcomes,
         'wrong_loops': siege.loops.wrong_loops,

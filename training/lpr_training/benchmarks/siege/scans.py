@@ -4,6 +4,7 @@ import array
 from collections.abc import Callable
 import copy
 from random import Random
+import zlib
 
 from geometry_msgs.msg import Quaternion
 from nav_msgs.msg import Odometry
@@ -59,6 +60,14 @@ def _truncated(cloud: PointCloud2, random: Random) -> None:
     cloud.data = cloud.data[: random.randrange(len(cloud.data))]
 
 
+def _compressed(cloud: PointCloud2, random: Random) -> None:
+    """Put an encoded cloud into a plain one, as some transports do."""
+    cloud.data = array.array('B', zlib.compress(bytes(cloud.data), 1))
+    if random.random() < 0.5:  # consistent sizes: one row of bytes
+        cloud.height, cloud.width = 1, 1
+        cloud.point_step = cloud.row_step = len(cloud.data)
+
+
 def _layout(cloud: PointCloud2, random: Random) -> None:
     name = random.choice(('height', 'width', 'point_step', 'row_step'))
     setattr(cloud, name, random.choice((0, 1, 7, 2**31, 2**32 - 1)))
@@ -90,6 +99,7 @@ MUTATIONS: dict[Callable[[PointCloud2, Random], None], bool] = {
     _far: True,
     _empty: False,
     _truncated: False,
+    _compressed: False,
     _layout: False,
     _fields: False,
     _no_fields: False,

@@ -82,6 +82,7 @@ class Siege:
         self.deaths: list[str] = []
         self.failures: list[str] = []
         self.attacks: Counter[str] = Counter()
+        self.baseline: dict[str, Health] = {}  # resources after warm-up
         self._count_lock = threading.Lock()
         self._started_s = time.monotonic()
 
@@ -162,10 +163,11 @@ class Siege:
                 self.robot.feed.is_publishing = True
 
     def measure(self, calls: ServiceCalls) -> dict[str, Health]:
-        """Reset the node and measure both nodes at rest."""
-        success, message = calls.trigger(f'{NODE}/reset')
-        if not success:
-            self.fail(f'reset at rest: {message}')
+        """Save and reset the node, and measure both nodes at rest."""
+        for service in ('save_map', 'reset'):  # a save takes the lock of the map
+            success, message = calls.trigger(f'{NODE}/{service}')
+            if not success:
+                self.fail(f'{service} at rest: {message}')
         self._wait_until_idle()
         programs = {'lpr_node': self.robot.node, 'pose_graph_node': self.robot.graph}
         return {

@@ -122,7 +122,7 @@ class EventLog:
 
     def start_session(self, session: str, reason: str) -> None:
         """Log every session with the reason why it starts."""
-        self._log.info(ros_text(f'session {session!r} starts: {reason}'))
+        self._log.info(utf8_text(f'session {session!r} starts: {reason}'))
 
     def fault(self, error: Exception) -> None:
         """Log an unexpected exception with its traceback; the node continues."""

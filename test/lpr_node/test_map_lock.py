@@ -136,7 +136,7 @@ def test_a_lock_file_that_is_removed_while_it_is_locked_is_locked_again(path, mo
     assert lock.is_held
     lock.release()
     monkeypatch.setattr(fcntl, 'flock', lambda descriptor, operation: file.unlink())
-    with pytest.raises(MapError, match='replaced again'):
+    with pytest.raises(MapError, match='keeps being replaced'):
         MapLock(path)
 
 

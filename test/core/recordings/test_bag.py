@@ -47,6 +47,16 @@ def test_bag_written_with_any_storage_and_compression_reads_back(tmp_path, stora
         np.testing.assert_allclose(read.T_world_sensor, expected.T_world_sensor, atol=1e-12)
 
 
+def test_bag_with_an_unknown_compression_is_refused(tmp_path):
+    write_bag(tmp_path / 'drive', make_scans(3), compression='storage')
+    path = tmp_path / 'drive' / 'drive.mcap'
+    data = path.read_bytes()
+    assert b'zstd' in data
+    path.write_bytes(data.replace(b'\x04\x00\x00\x00zstd', b'\x04\x00\x00\x00brot'))
+    with pytest.raises(DatasetError, match=r'drive'):
+        list(open_recording(tmp_path / 'drive'))
+
+
 def test_bag_reads_a_storage_file_without_metadata(tmp_path):
     write_bag(tmp_path / 'drive', make_scans(2))
     assert len(list(open_recording(tmp_path / 'drive' / 'drive.mcap'))) == 2

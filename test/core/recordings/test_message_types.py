@@ -174,6 +174,15 @@ def test_bag_with_unknown_types_on_other_topics_is_read(tmp_path, definition):
     assert len(list(recording)) == 2
 
 
+def test_bag_with_encoded_clouds_only_is_refused_by_name(tmp_path):
+    """point_cloud_transport has messages of its own, which are not decoded."""
+    kind = 'point_cloud_interfaces/msg/CompressedPointCloud2'
+    topics = {'/points/draco': (kind, 'uint8[] compressed_data\n')}
+    path = write_bag_with_definitions(tmp_path / 'bag', topics)
+    with pytest.raises(DatasetError, match=rf'no PointCloud2 topic; .*/points/draco \({kind}\)'):
+        open_recording(path)
+
+
 def test_ros1_bag_with_a_nonstandard_definition_is_refused(tmp_path):
     path = tmp_path / 'drive.bag'
     with Ros1Writer(path) as writer:

@@ -181,12 +181,11 @@ def _conclude(siege: Siege, calls: ServiceCalls) -> dict[str, Any]:
     if map_keyframes != int(status.get('keyframes', 0)):
         siege.fail(f'map: {map_keyframes} keyframes, expected {status.get("keyframes")}')
     outcomes = scan_outcomes(status)
-    lost = outcomes.pop(SCANS_LOST, 0)
+    outcomes.pop(SCANS_LOST, None)  # meaningless: attackers share and change frames
     received = int(status.get('scans', 0))
     return {
         'sent': siege.sent + siege.robot.feed.sent,
         'received': received,
-        'lost_in_transport': lost,
         'handled': sum(outcomes.get(name, 0) for name in HANDLED),
         'dropped': sum(n for name, n in outcomes.items() if name not in HANDLED),
         'unaccounted': received - sum(outcomes.values()),

@@ -2,8 +2,8 @@
 
 `lpr_ros.core.offline.evaluation` defines them; every drive is evaluated as the offline command
 would. Only the trajectory errors (ATE) are extended: they are the RMSE over the odometry of the
-drive and further draws of the same noise model with the same loops, because a single draw may be
-lucky.
+drive and further draws of the same noise model (`RecordedDrive.trajectory_draws`) with the same
+loops, because a single draw may be lucky.
 """
 
 from collections.abc import Sequence

@@ -216,7 +216,6 @@ def open_drive(args: argparse.Namespace, max_step_m: float) -> 'Recording':
             raise ConfigError(f'--extrinsic: expected a unit quaternion, got {args.extrinsic[3:]}')
         extrinsic = pose_from_quaternion(args.extrinsic[:3], args.extrinsic[3:])
     options = RecordingOptions(
-        max_step_m=max_step_m,
         points=args.points,
         odometry=args.odometry,
         truth=args.truth,
@@ -224,6 +223,7 @@ def open_drive(args: argparse.Namespace, max_step_m: float) -> 'Recording':
         T_base_sensor=extrinsic,
         on_bad=logger.warning,
         progress=progress,
+        max_step_m=max_step_m,
     )
     return open_recording(args.drive, options)
 

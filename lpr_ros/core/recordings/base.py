@@ -35,9 +35,9 @@ class RecordingOptions:
     truth: str = ''  # topic or pose file of the ground truth
     poses: Path | None = None  # pose file instead of an odometry topic
     T_base_sensor: NDArray[np.float64] | None = None  # sensor on the base of the odometry
-    max_step_m: float = MAX_STEP_M  # longer steps of the odometry are jumps
     on_bad: OnBad | None = None  # receives what cannot be read; None raises
     progress: Progress = lambda messages, total: messages  # wraps the pass that indexes a bag
+    max_step_m: float = MAX_STEP_M  # of the odometry, see JumpDetector
 
 
 DEFAULT_OPTIONS = RecordingOptions()

@@ -20,7 +20,7 @@ BINS = (180, 90)  # azimuth, elevation
 MARGIN_M = 1.0  # minimum range difference of a free-space violation
 MARGIN_FRACTION = 0.05  # plus this fraction of the range: oblique surfaces span a whole bin
 
-MAX_LOG_ODDS = 6.0
+MAX_LOG_ODDS = 7.0
 LOG_ODDS_PER_VIOLATION = 60.0
 LOG_ODDS_PER_OVERLAP = 8.0
 FULL_OVERLAP = 0.85

@@ -40,9 +40,9 @@ class MatchProbability:
         session is judged once, in order of time, before it is added to the database.
         """
         known_ids, known_distances, known = self._learn_from_known_wrong(query)
-        if not ranked:
-            return []
         judged = ranked[:count]
+        if not ranked or query.T_odom_sensor is None:
+            return list(judged)  # without odometry, the calibration of the checkpoint holds
         distances = np.array([match.distance for match in ranked])
         places = self._database.locations(np.array([match.keyframe_id for match in ranked]))
         here = places.take(np.arange(len(judged)))

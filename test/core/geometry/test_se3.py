@@ -11,7 +11,7 @@ from lpr_ros.core.geometry.se3 import (
     checked_pose,
     covariance_in_parent,
     invert,
-    is_rotation,
+    is_pose,
     local_error,
     pose_from_euler,
     pose_from_quaternion,
@@ -111,19 +111,25 @@ def test_the_rotation_angle_has_no_sign(yaw):
     np.testing.assert_allclose(yaw_matrix(yaw), T[:3, :3], atol=1e-6)
 
 
-def test_rotations_are_orthonormal_and_right_handed(poses):
+def test_poses_have_an_orthonormal_right_handed_rotation_and_a_sane_position(poses):
+    def turned(R):
+        T = poses.copy()
+        T[..., :3, :3] = R
+        return T
+
     R = poses[..., :3, :3]
-    assert is_rotation(R).all()
-    assert is_rotation(R).shape == (2, 5)
-    assert is_rotation(R[0, 0])
-    assert is_rotation(np.round(R, 4)).all()
-    assert is_rotation(0.9999 * R).all()
-    assert not is_rotation(1.001 * R).any()
-    assert not is_rotation(-R).any()  # mirrored
+    assert is_pose(poses).all()
+    assert is_pose(poses).shape == (2, 5)
+    assert is_pose(poses[0, 0])
+    assert is_pose(turned(np.round(R, 4))).all()
+    assert is_pose(turned(0.9999 * R)).all()
+    assert not is_pose(turned(1.001 * R)).any()
+    assert not is_pose(turned(-R)).any()  # mirrored
     sheared = R @ np.array([[1.0, 0.01, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    assert not is_rotation(sheared).any()
-    mixed = np.stack([R[0, 0], -R[0, 0], 2.0 * R[0, 0]])
-    assert is_rotation(mixed).tolist() == [True, False, False]
+    assert not is_pose(turned(sheared)).any()
+    far = poses.copy()
+    far[0, 0, 0, 3] = 1e10
+    assert is_pose(far).ravel().tolist() == [False] + [True] * 9
 
 
 def test_checked_pose_accepts_rigid_transforms_only():

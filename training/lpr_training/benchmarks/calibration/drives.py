@@ -91,7 +91,7 @@ def balm(data: Path, seed: int) -> CalibrationDrive:
 def oxford(data: Path, seed: int) -> CalibrationDrive:
     """Load 50 submaps each of two days, half a year apart: two sessions without a common frame."""
     places = make_dataset('scans', data, runs=['oxford_dh3d'])
-    with np.load(data / FILES['oxford']) as file:
+    with np.load(data / FILES['oxford'], allow_pickle=False) as file:
         days = tuple(file['run'].tolist())
     config = replace(DatabaseConfig(), exclude_keyframes=len(places))  # only the other day
     return CalibrationDrive(places, places.T_world_sensor, places.positions[:, :2], config, days)

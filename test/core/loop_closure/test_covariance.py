@@ -1,0 +1,152 @@
+"""Covariances follow from the clouds: what constrains the pose, and how well the clouds agree."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulated_pairs import simulate
+
+from lpr_ros.core.geometry.se3 import (
+    adjoint,
+    invert,
+    pose_from_euler,
+    propagate,
+    transform_points,
+)
+from lpr_ros.core.loop_closure.covariance import estimate_covariance
+from lpr_ros.core.loop_closure.registration import RegistrationConfig, prepare, refine
+from lpr_ros.core.loop_closure.verification import VerificationConfig, make_strategy
+from lpr_ros.core.types import Keyframe, Match
+
+CONFIG = RegistrationConfig()
+T_SLIPPED = pose_from_euler([0.3, 0.05, 0.0], [0.0, 0.0, 0.01])
+
+
+def covariance_of(target, source, T_guess=T_SLIPPED):
+    target, source = prepare(target, CONFIG), prepare(source, CONFIG)
+    refined = refine(target, source, T_guess, CONFIG)
+    return estimate_covariance(
+        target, source, refined, CONFIG.final_max_correspondence_m, 0.5 * CONFIG.voxel_m
+    )
+
+
+def sigmas(covariance):
+    """Return the standard deviations: x y z in meters, roll pitch yaw in degrees."""
+    sigma = np.sqrt(np.diag(covariance))
+    return np.concatenate([sigma[:3], np.degrees(sigma[3:])])
+
+
+def face(rng, axis, at_m, spans_m, noise_m, count):
+    """Return points on a plane across one axis, within a span of each of the other two."""
+    spread = [rng.uniform(-span, span, count) for span in spans_m]
+    return np.insert(np.stack(spread, axis=1), axis, rng.normal(at_m, noise_m, count), axis=1)
+
+
+def corridor(rng, noise_m=0.02):
+    """Return two walls and a floor along x."""
+    walls = [face(rng, 1, side * 3.0, (30.0, 1.5), noise_m, 6000) for side in (-1, 1)]
+    floor = face(rng, 2, -1.5, (30.0, 3.0), noise_m, 12000)
+    return np.concatenate([*walls, floor]).astype(np.float32)
+
+
+def hall(rng, noise_m=0.02):
+    """Return a closed hall of 40 by 40 m."""
+    faces = [face(rng, axis, side * 20.0, (20.0, 2.0), noise_m, 5000)
+             for axis in (0, 1) for side in (-1, 1)]  # fmt: skip
+    floor = face(rng, 2, -2.0, (20.0, 20.0), noise_m, 15000)
+    return np.concatenate([*faces, floor]).astype(np.float32)
+
+
+@pytest.mark.parametrize('noise_m', [0.0, 0.005, 0.02, 0.1])
+@pytest.mark.parametrize('seed', range(3))
+def test_the_way_along_a_corridor_is_unknown(noise_m, seed):
+    rng = np.random.default_rng(seed)
+    sigma = sigmas(covariance_of(corridor(rng, noise_m), corridor(rng, noise_m)))
+    assert sigma[0] > 2.0
+    assert sigma[1] < 0.15
+    assert sigma[2] < 0.15
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_a_plain_tells_height_and_tilt_only(seed):
+    rng = np.random.default_rng(seed)
+    ground = [face(rng, 2, -1.7, (30.0, 30.0), 0.02, 15000).astype(np.float32) for _ in range(2)]
+    sigma = sigmas(covariance_of(*ground))
+    assert (sigma[[0, 1]] > 2.0).all()
+    assert sigma[5] > 5.0
+    assert sigma[2] < 0.05
+    assert (sigma[[3, 4]] < 0.2).all()
+
+
+def test_a_loop_in_a_corridor_is_accepted_with_meters_along_it(rng):
+    a, b = (
+        Keyframe(i, 'a', i, np.zeros(1, np.float32), corridor(rng), None, 0.0) for i in range(2)
+    )
+    verifier = make_strategy(VerificationConfig(strategy='gicp'))
+    closure = verifier.verify(b, a, Match(0, 0.1, 0.9), T_SLIPPED)
+    assert sigmas(closure.covariance)[0] > 2.0
+    assert sigmas(closure.covariance)[1] < 0.05
+
+
+def test_the_covariance_is_in_the_tangent_space_of_the_source(rng):
+    """The same corridor, seen by a sensor that faces its wall: y is unknown instead of x."""
+    T_turned = pose_from_euler([0.0, 0.0, 0.0], [0.0, 0.0, np.pi / 2])
+    turned = transform_points(T_turned, corridor(rng))
+    sigma = sigmas(covariance_of(corridor(rng), turned, invert(T_turned)))
+    assert sigma[1] > 2.0
+    assert sigma[0] < 0.05
+
+
+def test_noisier_clouds_have_larger_covariances():
+    determinants = []
+    for noise_m in (0.01, 0.03, 0.09):
+        rng = np.random.default_rng(4)
+        covariance = covariance_of(hall(rng, noise_m), hall(rng, noise_m))
+        determinants.append(np.linalg.det(covariance) ** (1 / 12))
+    assert determinants[1] > 1.5 * determinants[0]
+    assert determinants[2] > 1.5 * determinants[1]
+
+
+def test_errors_that_neighbors_share_do_not_average_out(rng):
+    """Points of a wall that moved by 5 cm, in panels of 5 m or one by one: as many of them."""
+    target, source = hall(rng), hall(rng)
+    ahead = np.abs(np.abs(source[:, 0]) - 20.0) < 0.5
+    panel = np.floor(source[:, 1] / 5.0).astype(int) % 2 == 0
+    together, alone = source.copy(), source.copy()
+    together[ahead & panel, 0] += 0.05
+    alone[rng.permutation(np.flatnonzero(ahead))[: (ahead & panel).sum()], 0] += 0.05
+    sigma_together, sigma_alone = (sigmas(covariance_of(target, x)) for x in (together, alone))
+    assert sigma_together[5] > 1.5 * sigma_alone[5]
+
+
+def test_identical_clouds_are_certain_and_finite(rng):
+    cloud = hall(rng)
+    covariance = covariance_of(cloud, cloud, np.eye(4))
+    assert np.isfinite(covariance).all()
+    assert (sigmas(covariance)[:3] < 0.001).all()
+
+
+@pytest.mark.parametrize('pair', range(3))
+def test_a_common_motion_of_both_frames_moves_the_covariance_along(pair):
+    """Voxels and cells are cut elsewhere, so it agrees within a factor, not to the digit."""
+    drive = simulate('suburb')
+    match, query = drive.pairs(count=3, seed=8)[pair]
+    clouds = [drive.keyframe(i).points for i in (match, query)]
+    T_true = drive.true_pose(match, query)
+    T_moved = pose_from_euler([3.0, -2.0, 0.5], [0.02, 0.01, 0.9])
+    before = covariance_of(*clouds, T_true)
+    after = covariance_of(
+        *(transform_points(T_moved, cloud) for cloud in clouds), T_moved @ T_true @ invert(T_moved)
+    )
+    ratio = np.linalg.solve(propagate(adjoint(T_moved), before), after)
+    scale = np.sqrt(np.abs(np.linalg.eigvals(ratio)))
+    assert 0.5 < np.prod(scale) ** (1 / 6) < 2.0
+
+
+def test_the_smallest_standard_deviation_is_an_option(rng):
+    cloud = hall(rng)
+    keyframe = Keyframe(0, 'a', 0, np.zeros(1, np.float32), cloud, None, 0.0)
+    config = VerificationConfig(strategy='gicp', min_sigma_m=0.1, min_sigma_deg=0.5)
+    closure = make_strategy(config).verify(replace(keyframe, id=1), keyframe, Match(0, 0.1, 0.9))
+    assert (sigmas(closure.covariance)[:3] > 0.0999).all()
+    assert (sigmas(closure.covariance)[3:] > 0.4999).all()

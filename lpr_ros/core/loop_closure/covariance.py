@@ -93,9 +93,9 @@ def estimate_covariance(
     radius_m = float(np.sqrt(np.square(at_rest.points).sum(axis=1).mean()))
     unit = np.array([1.0, 1.0, 1.0, 1.0 / radius_m, 1.0 / radius_m, 1.0 / radius_m])
     sums, hessians = _sum_over_cells(at_rest, unit)
-    errors = _jackknife(sums, hessians)
+    errors = jackknife(sums, hessians)
     curvature, vectors = _curvature(surfaces, refined.T_target_source, step_m, unit)
-    # Not even identical clouds are certain about a direction in which nothing pulls.
+    # Identical clouds have no scatter at all; the inverse must stay finite.
     scatter = errors.T @ errors + np.square(1e-6 * curvature.max()) * np.eye(6)
     spread = np.sqrt(np.einsum('ik,ij,jk->k', vectors, scatter, vectors))
     inverse = (vectors / np.maximum(curvature, spread / MAX_SIGMA_M)) @ vectors.T
@@ -133,7 +133,7 @@ def _sum_over_cells(at_rest: _Pulls, unit: Vectors) -> tuple[Vectors, Vectors]:
     )
 
 
-def _jackknife(sums: Vectors, hessians: Vectors) -> Vectors:
+def jackknife(sums: Vectors, hessians: Vectors) -> Vectors:
     """Return the pull of each cell (C, 6) on a pose that is estimated without it.
 
     The cell took part in the estimate and so looks more consistent with it than it is.

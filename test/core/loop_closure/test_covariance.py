@@ -13,7 +13,7 @@ from lpr_ros.core.geometry.se3 import (
     propagate,
     transform_points,
 )
-from lpr_ros.core.loop_closure.covariance import estimate_covariance
+from lpr_ros.core.loop_closure.covariance import estimate_covariance, jackknife
 from lpr_ros.core.loop_closure.registration import RegistrationConfig, prepare, refine
 from lpr_ros.core.loop_closure.verification import VerificationConfig, make_strategy
 from lpr_ros.core.types import Keyframe, Match
@@ -124,6 +124,31 @@ def test_identical_clouds_are_certain_and_finite(rng):
     covariance = covariance_of(cloud, cloud, np.eye(4))
     assert np.isfinite(covariance).all()
     assert (sigmas(covariance)[:3] < 0.001).all()
+
+
+def test_a_pose_that_depends_on_the_matches_is_as_uncertain_as_it_moved(rng):
+    target, source = prepare(hall(rng), CONFIG), prepare(hall(rng), CONFIG)
+    refined = refine(target, source, np.eye(4), CONFIG)
+    T_before = refined.T_target_source @ pose_from_euler([0.2, 0.0, 0.0], [0.0, 0.0, 0.0])
+    moved = replace(refined, T_previous=T_before)
+    sigma = sigmas(estimate_covariance(target, source, moved, 0.5, 0.25))
+    assert sigma[0] == pytest.approx(0.2, rel=0.05)
+    assert sigma[1] < 0.02
+
+
+def test_each_cell_is_compared_with_the_pose_that_the_others_give(rng):
+    """Against leaving out one cell at a time of a linear problem."""
+    rows = rng.normal(size=(12, 20, 6))
+    values = rng.normal(size=(12, 20))
+    hessians = rows.transpose(0, 2, 1) @ rows
+    total = hessians.sum(axis=0)
+    right = (rows * values[:, :, None]).sum(axis=1)
+    pose = np.linalg.solve(total, right.sum(axis=0))
+    errors = jackknife(right - hessians @ pose, hessians)
+    for cell in range(12):
+        others = np.arange(12) != cell
+        without = np.linalg.solve(hessians[others].sum(axis=0), right[others].sum(axis=0))
+        np.testing.assert_allclose(errors[cell], total @ (pose - without), atol=1e-9)
 
 
 @pytest.mark.parametrize('pair', range(3))

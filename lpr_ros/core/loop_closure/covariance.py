@@ -14,7 +14,8 @@ J  scatter of the pulls. Points are not independent: a wall seen from elsewhere,
    delete-one jackknife).
 d  how far the last pass of GICP, which matches only the nearest points, moved the pose.
 
-No constant is fitted to errors. CELL_M is the size of things in the world, not of a data set.
+No scale is fitted to errors. CELL_M is the size of things in the world; 8 m was chosen among 1, 2,
+4, 8, 16 and 32 m because errors agreed best with covariances on real and simulated pairs.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""Covariance of a registration, estimated from the two clouds alone.
+"""Covariance of a registration: what the two clouds show, and what they cannot show.
 
 GICP pulls every source point towards its target point. At the registered pose the pulls cancel
 out; how well they do tells how uncertain the pose is:
 
-    covariance = A^-1 J A^-1 + d d'
+    covariance = A^-1 J A^-1 + d d' + S
 
 A  curvature: how the sum of the pulls changes when the source moves and its points are matched
    again. The Hessian of GICP holds the matches fixed, which makes leaves, fences and the direction
@@ -13,9 +13,12 @@ J  scatter of the pulls. Points are not independent: a wall seen from elsewhere,
    cells of CELL_M first, and each sum is compared with what the rest of the scene says (the
    delete-one jackknife).
 d  how far the last pass of GICP, which matches only the nearest points, moved the pose.
+S  systematic errors, which move all points of a scan and so scatter nothing: scale and heading of
+   the sensor, its mounting, distortion by motion, ground between two beams.
 
-No scale is fitted to errors. CELL_M is the size of things in the world; 8 m was chosen among 1, 2,
-4, 8, 16 and 32 m because errors agreed best with covariances on real and simulated pairs.
+The first two need no scale fitted to errors. CELL_M is the size of things in the world; 8 m was
+chosen among 1, 2, 4, 8, 16 and 32 m because errors agreed best with covariances on real and
+simulated pairs. S is fitted to recorded poses of six real sets (`benchmark.py covariance`).
 """
 
 from dataclasses import dataclass
@@ -34,6 +37,18 @@ MAX_LEVERAGE = (
     0.9  # of one cell on the pose: beyond, there is no rest of the scene to compare with
 )
 SIGNIFICANCE = 3.0  # standard deviations
+
+# Systematic standard deviations. In thick surfaces (bushes, distorted walls) they are larger.
+SCALE_PER_THICKNESS = 0.04  # of the distance, per meter of thickness: 0.8 % outdoors
+TILT_PER_THICKNESS = np.radians(0.03)  # per meter of distance and meter of thickness
+HEADING_PER_THICKNESS = np.radians(0.5)  # per meter of thickness
+# A cloud that downsampling hardly thins out has few points per surface, and hardly any on the
+# ground far away: height and tilt follow the nearest beams, and the slope between the places is
+# lost.
+DENSE = 0.5  # sparsity of a scan of 64 beams, stored and registered with default voxels
+SPARSE_M = 0.75  # per sparsity beyond DENSE
+SPARSE_RAD = np.radians(1.0)  # per sparsity beyond DENSE
+SLOPE_M = 3.3  # distance over which the sparse tilt grows as much again
 
 Vectors = NDArray[np.float64]
 
@@ -76,6 +91,21 @@ class _Surfaces:
         return _Pulls(points, np.concatenate([force, np.cross(points, force)], axis=1), stiffness)
 
 
+def systematic_covariance(
+    target: PreparedCloud, source: PreparedCloud, T_target_source: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the covariance (6, 6) of errors that move all points of a scan together."""
+    distance_m = float(np.linalg.norm(T_target_source[:3, 3]))
+    thickness_m = 0.5 * (target.thickness_m + source.thickness_m)
+    sparse = max(0.0, 0.5 * (target.sparsity + source.sparsity) - DENSE)
+    position = np.square(SCALE_PER_THICKNESS * thickness_m * distance_m)
+    position += np.square(SPARSE_M * sparse)
+    heading = np.square(HEADING_PER_THICKNESS * thickness_m) + np.square(SPARSE_RAD * sparse)
+    tilt = np.square(TILT_PER_THICKNESS * thickness_m * distance_m)
+    tilt += np.square(SPARSE_RAD * sparse) * (1.0 + np.square(distance_m / SLOPE_M))
+    return np.diag([position, position, position, tilt, tilt, heading])
+
+
 def estimate_covariance(
     target: PreparedCloud,
     source: PreparedCloud,
@@ -83,10 +113,10 @@ def estimate_covariance(
     correspondence_m: float,
     step_m: float,
 ) -> NDArray[np.float64]:
-    """Return the covariance (6, 6) of T_target_source in the tangent space of the source frame.
+    """Return what the clouds show of the covariance (6, 6) of T_target_source.
 
-    step_m, by which the source is moved to measure curvature, is about half the point spacing:
-    less, and points keep their matches.
+    It is in the tangent space of the source frame. step_m, by which the source is moved to measure
+    curvature, is about half the point spacing: less, and points keep their matches.
     """
     surfaces = _Surfaces(target, source, correspondence_m)
     at_rest = surfaces.pulls(refined.T_target_source)

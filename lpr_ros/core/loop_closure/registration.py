@@ -15,6 +15,7 @@ from lpr_ros.core.config import Config, option
 from lpr_ros.core.geometry.points import points_in_range, voxel_downsample
 
 PASSES = 3  # of GICP, from coarse to fine matches
+THICKNESS_SAMPLES = 500
 NEIGHBORS = 20  # per surface estimate; with 10, all lie on one ring of a 16-beam sensor
 
 
@@ -78,6 +79,8 @@ class PreparedCloud:
     sketch: NDArray[np.float32]  # (K, 3), the few points used in global registration
     surfaces: Any  # small_gicp.PointCloud: points with the covariance of the surface at each
     tree: Any  # small_gicp.KdTree
+    thickness_m: float  # median thickness of the surfaces: walls are thin, bushes are thick
+    sparsity: float  # points that downsampling left, as a fraction of those it was given
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +94,8 @@ class Refinement:
 
 def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> PreparedCloud | None:
     """Clean and downsample a cloud and estimate its surfaces; None if too few points remain."""
-    downsampled = voxel_downsample(points_in_range(points), config.voxel_m)
+    in_range = points_in_range(points)
+    downsampled = voxel_downsample(in_range, config.voxel_m)
     if len(downsampled) < config.min_points:
         return None
     upright = upright_points(downsampled, config.upright_cell_m, config.upright_height_m)
@@ -101,7 +105,21 @@ def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> Pr
     )
     coarse = voxel_downsample(downsampled, config.search_voxel_m)
     sketch = closest_points(coarse, config.search_points)
-    return PreparedCloud(downsampled, upright, sketch, surfaces, tree)
+    thickness_m = median_thickness_m(surfaces, tree)
+    sparsity = len(downsampled) / len(in_range)
+    return PreparedCloud(downsampled, upright, sketch, surfaces, tree, thickness_m, sparsity)
+
+
+def median_thickness_m(surfaces: Any, tree: Any) -> float:
+    """Return the median standard deviation of points across the plane through their neighbors."""
+    points = np.asarray(surfaces.points())[:, :3]  # in the order of the tree's indices
+    sampled = points[np.linspace(0, len(points) - 1, THICKNESS_SAMPLES).astype(np.int64)]
+    count = min(NEIGHBORS, len(points))
+    indices, _ = tree.batch_knn_search(sampled, count)
+    neighbors = points[np.asarray(indices)]
+    neighbors -= neighbors.mean(axis=1, keepdims=True)
+    smallest = np.linalg.eigvalsh(neighbors.transpose(0, 2, 1) @ neighbors / count)[:, 0]
+    return float(np.median(np.sqrt(np.maximum(smallest, 0.0))))
 
 
 def upright_points(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.geometry.se3 import invert, rotation_angle_rad
-from lpr_ros.core.loop_closure.covariance import estimate_covariance
+from lpr_ros.core.loop_closure.covariance import estimate_covariance, systematic_covariance
 from lpr_ros.core.loop_closure.global_registration import register_globally
 from lpr_ros.core.loop_closure.overlap import (
     CloudOverlap,
@@ -77,16 +77,16 @@ class VerificationConfig(Config):
         30.0, 'Maximum distance between the two keyframes of a loop closure', unit='m', low=0.0
     )
     min_sigma_m: float = option(
-        0.001,
-        'Position standard deviation that is added to every loop closure for errors that two '
-        'scans share and cannot show, such as of the extrinsic calibration',
+        0.002,
+        'Constant part of the systematic position error of a loop closure, as a standard '
+        'deviation; raise it for poor extrinsic calibration',
         unit='m',
         low=1e-6,
     )
     min_sigma_deg: float = option(
-        0.003,
-        'Rotation standard deviation that is added to every loop closure for errors that two '
-        'scans share and cannot show, such as distortion by motion',
+        0.005,
+        'Constant part of the systematic rotation error of a loop closure, as a standard '
+        'deviation; raise it for scans distorted by motion',
         unit='deg',
         low=1e-6,
     )
@@ -254,13 +254,14 @@ class GeometricVerification:
         registration = self._config.registration
         floor_rad = np.radians(self._config.min_sigma_deg)
         floor = np.diag(np.square([self._config.min_sigma_m] * 3 + [floor_rad] * 3))
-        return floor + estimate_covariance(
+        shown = estimate_covariance(
             target,
             source,
             refined,
             correspondence_m=registration.final_max_correspondence_m,
             step_m=0.5 * registration.voxel_m,
         )
+        return floor + systematic_covariance(target, source, refined.T_target_source) + shown
 
     def _initial_guesses(
         self,

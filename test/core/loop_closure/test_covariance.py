@@ -13,7 +13,11 @@ from lpr_ros.core.geometry.se3 import (
     propagate,
     transform_points,
 )
-from lpr_ros.core.loop_closure.covariance import estimate_covariance, jackknife
+from lpr_ros.core.loop_closure.covariance import (
+    estimate_covariance,
+    jackknife,
+    systematic_covariance,
+)
 from lpr_ros.core.loop_closure.registration import RegistrationConfig, prepare, refine
 from lpr_ros.core.loop_closure.verification import VerificationConfig, make_strategy
 from lpr_ros.core.types import Keyframe, Match
@@ -175,3 +179,49 @@ def test_the_smallest_standard_deviation_is_an_option(rng):
     closure = make_strategy(config).verify(replace(keyframe, id=1), keyframe, Match(0, 0.1, 0.9))
     assert (sigmas(closure.covariance)[:3] > 0.0999).all()
     assert (sigmas(closure.covariance)[3:] > 0.4999).all()
+
+
+def test_systematic_errors_grow_with_the_distance_of_the_keyframes(rng):
+    cloud = prepare(hall(rng), CONFIG)
+    near, far = (
+        sigmas(systematic_covariance(cloud, cloud, pose_from_euler([d, 0, 0], [0, 0, 1.0])))
+        for d in (5.0, 10.0)
+    )
+    np.testing.assert_allclose(far[:5], 2.0 * near[:5], rtol=1e-6)
+    assert far[5] == pytest.approx(near[5])
+
+
+def test_systematic_errors_grow_with_the_thickness_of_the_surfaces():
+    T = pose_from_euler([10.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+    thin, thick = (
+        prepare(hall(np.random.default_rng(4), noise_m), CONFIG) for noise_m in (0.02, 0.1)
+    )
+    assert thick.thickness_m > 2.0 * thin.thickness_m
+    ratio = sigmas(systematic_covariance(thick, thick, T)) / sigmas(
+        systematic_covariance(thin, thin, T)
+    )
+    np.testing.assert_allclose(ratio, thick.thickness_m / thin.thickness_m, rtol=1e-6)
+
+
+def test_sparse_clouds_tell_less_about_height_and_tilt(rng):
+    """A cloud with one point per voxel is sparse; one with many is dense, however many."""
+    T = pose_from_euler([5.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+    dense = prepare(hall(rng), CONFIG)
+    sparse = prepare(dense.points, CONFIG)
+    assert dense.sparsity < 0.5
+    assert sparse.sparsity > 0.9
+    sigma_dense, sigma_sparse = (sigmas(systematic_covariance(x, x, T)) for x in (dense, sparse))
+    assert (sigma_sparse > 3.0 * sigma_dense).all()
+    assert (sigma_sparse[3:5] > 1.5 * sigma_sparse[5]).all()  # the ground between the places
+
+
+def test_a_loop_closure_has_both_parts_of_the_covariance(rng):
+    a, b = (Keyframe(i, 'a', i, np.zeros(1, np.float32), hall(rng), None, 0.0) for i in range(2))
+    config = VerificationConfig(strategy='gicp', min_sigma_m=1e-6, min_sigma_deg=1e-6)
+    closure = make_strategy(config).verify(b, a, Match(0, 0.1, 0.9), T_SLIPPED)
+    target, source = prepare(a.points, CONFIG), prepare(b.points, CONFIG)
+    refined = refine(target, source, T_SLIPPED, CONFIG)
+    parts = systematic_covariance(target, source, closure.T_match_query) + estimate_covariance(
+        target, source, refined, CONFIG.final_max_correspondence_m, 0.5 * CONFIG.voxel_m
+    )
+    np.testing.assert_allclose(sigmas(closure.covariance), sigmas(parts), rtol=0.01)

@@ -1,7 +1,4 @@
-"""Pairs of scans with reference poses good enough to judge covariances of centimeters.
-
-Each pair also has the recorded relative pose, so that a table can show both.
-"""
+"""Pairs of scans with the poses that were recorded with them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.database.cloud_store import pack
 from lpr_ros.core.database.place_database import DatabaseConfig
-from lpr_ros.core.geometry.se3 import invert, pose_from_euler
+from lpr_ros.core.geometry.se3 import invert
 from lpr_ros.core.io.npz_reader import Expected, NpzFile
 from lpr_ros.core.types import Keyframe
 from lpr_training.benchmarks.registration.pairs import simulated_pairs
@@ -25,8 +22,7 @@ DISTANCES_M = (2.0, 20.0)  # between the scans of a pair along a drive
 REVISIT_M = 8.0  # between those of two visits
 MIN_WAY_M = 25.0  # traveled between two visits
 KEYFRAME_M = 2.0
-SCANS_M = 1.0  # between settled scans of a drive: dense enough for a map
-AROUND_M = 10.0  # lifted scans this close to a revisit settle its pose
+SCANS_M = 1.0  # between the scans that pairs are drawn from
 LIFT_STEP_M = 0.2  # between the points of a column
 LIFT_FROM_M = 0.6  # above the ground
 SENSOR_HEIGHT_M = 1.73
@@ -42,100 +38,70 @@ Poses = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class CovariancePair:
-    """Two keyframes, the reference of T_match_query, and what the recording says it is."""
+    """Two keyframes and their true relative pose."""
 
     match: Keyframe
     query: Keyframe
     T_match_query: Poses
-    T_recorded: Poses
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """Scans with settled and with recorded poses."""
-
-    points: list[NDArray[np.float32]]
-    T_reference: Poses
-    T_recorded: Poses
-
-    def pair(self, a: int, b: int) -> CovariancePair:
-        """Return one pair, with clouds as the database stores them."""
-        T_reference, T_recorded = (
-            invert(T[a]) @ T[b] for T in (self.T_reference, self.T_recorded)
-        )
-        return CovariancePair(
-            keyframe(a, self.points[a]), keyframe(b, self.points[b]), T_reference, T_recorded
-        )
-
-
-def along_a_drive(data: Path, run: str, pairs: int, scans: int) -> list[CovariancePair]:
-    """Return pairs 2 to 20 m apart of the first scans of a drive, evenly over the distances."""
+def along_a_drive(data: Path, run: str, pairs: int) -> list[CovariancePair]:
+    """Return pairs 2 to 20 m apart of a drive, evenly over the distances."""
     dataset = make_dataset('scans', data, runs=[run])
-    T_recorded = _recorded_poses(data / f'scans_{run}.npz', dataset.T_world_sensor)
-    rows = _every(T_recorded, SCANS_M)[:scans]
-    T_recorded = T_recorded[rows]
-    points = [dataset.points(i) for i in rows]
-    T_reference = settle_poses(points, scan_to_map_poses(points, T_recorded))
-    drive = Recorded(points, T_reference, T_recorded)
+    T = _recorded_poses(data / f'scans_{run}.npz', dataset.T_world_sensor)
+    rows = _every(T, SCANS_M)
+    T = T[rows]
     rng = np.random.default_rng(0)
-    distance_m = _distances_m(T_reference)
+    distance_m = _distances_m(T)
     chosen = []
     for target_m in np.linspace(*DISTANCES_M, pairs):
         a = int(rng.integers(len(rows) - 1))
         later = distance_m[a, a + 1 :]
         b = a + 1 + int(np.argmin(np.abs(later - target_m)))
         if DISTANCES_M[0] <= distance_m[a, b] <= DISTANCES_M[1]:
-            chosen.append(drive.pair(a, b))
+            clouds = (dataset.points(rows[i]) for i in (a, b))
+            chosen.append(_pair(a, b, *clouds, invert(T[a]) @ T[b]))
     return chosen
 
 
-def walked_twice(data: Path, run: str, pairs: int, scans: int) -> list[CovariancePair]:
-    """Return revisits of a walk in one place, whose recorded poses slip."""
+def walked_twice(data: Path, run: str, pairs: int) -> list[CovariancePair]:
+    """Return revisits of a walk in one place; its recorded poses slip, so they are settled."""
     dataset = make_dataset('scans', data, runs=[run])
     points = [dataset.points(i) for i in range(len(dataset))]
-    T_odometry = scan_to_map_poses(points)
-    walk = Recorded(points, settle_poses(points, T_odometry), T_odometry)
-    return _revisits(walk, np.arange(len(points)), pairs)
+    T = settle_poses(points, scan_to_map_poses(points))
+    return [_pair(a, b, points[a], points[b], invert(T[a]) @ T[b]) for a, b in _revisits(T, pairs)]
 
 
-def lifted_revisits(data: Path, sequence: str, pairs: int, scans: int) -> list[CovariancePair]:
+def lifted_revisits(data: Path, sequence: str, pairs: int) -> list[CovariancePair]:
     """Return revisits of a KITTI drive whose bird's-eye images are lifted to clouds.
 
-    Lifted ground is level in every scan, so the reference is planar: the height, roll and pitch of
-    the recorded poses are not in the clouds.
+    Lifted ground is level in every scan: the height, roll and pitch of the recorded poses are not
+    in the clouds.
     """
     dataset = KittiBevDataset(data, sequences=[sequence])
-    T = dataset.T_world_sensor
-    rows = _every(T, KEYFRAME_M)
-    near = _has_revisit(T[rows])
-    queries = np.flatnonzero(near)[: max(1, scans // 4)]
-    around = _distances_m(T[rows])[:, queries].min(axis=1) < AROUND_M
-    rows = rows[around]
-    T_planar = np.stack([_planar(pose) for pose in T[rows]])
-    points = [lift(dataset.counts(i), np.random.default_rng(i)) for i in rows]
-    drive = Recorded(points, settle_poses(points, T_planar), T[rows])
-    return _revisits(drive, np.flatnonzero(_has_revisit(T[rows])), pairs)
+    rows = _every(dataset.T_world_sensor, KEYFRAME_M)
+    T = dataset.T_world_sensor[rows]
+    chosen = []
+    for a, b in _revisits(T, pairs):
+        clouds = (lift(dataset.counts(i), np.random.default_rng(i)) for i in (rows[a], rows[b]))
+        chosen.append(_pair(a, b, *clouds, invert(T[a]) @ T[b]))
+    return chosen
 
 
-def simulated(world: str, sensor: str, pairs: int, scans: int) -> list[CovariancePair]:
+def simulated(world: str, sensor: str, pairs: int) -> list[CovariancePair]:
     """Return revisits of a simulated drive, half of them in the opposite direction."""
     true, _ = simulated_pairs(world, sensor, pairs, SEED, WORLD_M.get(world, 300.0))
     return [
-        CovariancePair(
-            keyframe(p.match.id, p.match.points),
-            keyframe(p.query.id, p.query.points),
-            p.T_match_query,
-            p.T_match_query,
-        )
+        _pair(p.match.id, p.query.id, p.match.points, p.query.points, p.T_match_query)
         for p in true
     ]
 
 
-Loader = Callable[[int, int], list[CovariancePair]]
+Loader = Callable[[int], list[CovariancePair]]
 
 
 def pair_sets(data: Path) -> dict[str, Loader]:
-    """Return the available sets: functions of the numbers of pairs and of settled scans."""
+    """Return the available sets: functions of the number of pairs."""
     real: dict[str, tuple[str, Loader]] = {
         'kitti 00 3d': ('scans_kitti_00_3d', partial(along_a_drive, data, 'kitti_00_3d')),
         'kitti raw 0005': ('scans_kitti_raw_0005', partial(along_a_drive, data, 'kitti_raw_0005')),
@@ -180,18 +146,21 @@ def _recorded_poses(path: Path, T_odom_sensor: Poses) -> Poses:
     return np.asarray(poses, np.float64)
 
 
-def _revisits(drive: Recorded, queries: NDArray[np.int64], pairs: int) -> list[CovariancePair]:
+def _pair(
+    a: int,
+    b: int,
+    points_a: NDArray[np.float32],
+    points_b: NDArray[np.float32],
+    T_a_b: Poses,
+) -> CovariancePair:
+    return CovariancePair(keyframe(a, points_a), keyframe(b, points_b), T_a_b)
+
+
+def _revisits(T: Poses, pairs: int) -> list[tuple[int, int]]:
     """Draw pairs of two visits."""
-    T = drive.T_recorded
-    is_pair = (_distances_m(T) < REVISIT_M) & (_ways_m(T) > MIN_WAY_M)
-    found = [(a, b) for a, b in np.argwhere(is_pair) if b in set(queries.tolist())]
+    found = np.argwhere((_distances_m(T) < REVISIT_M) & (_ways_m(T) > MIN_WAY_M))
     order = np.random.default_rng(0).permutation(len(found))[:pairs]
-    return [drive.pair(int(found[i][0]), int(found[i][1])) for i in order]
-
-
-def _has_revisit(T: Poses) -> NDArray[np.bool_]:
-    """Return which poses are near an earlier one of another visit."""
-    return ((_distances_m(T) < REVISIT_M) & (_ways_m(T) > MIN_WAY_M)).any(axis=0)
+    return [(int(a), int(b)) for a, b in found[order]]
 
 
 def _every(T: Poses, spacing_m: float) -> NDArray[np.int64]:
@@ -213,8 +182,3 @@ def _ways_m(T: Poses) -> NDArray[np.float64]:
 
 def _distances_m(T: Poses) -> NDArray[np.float64]:
     return np.linalg.norm(T[:, None, :3, 3] - T[None, :, :3, 3], axis=2)
-
-
-def _planar(T: Poses) -> Poses:
-    """Return the position and heading of a pose on level ground."""
-    return pose_from_euler([T[0, 3], T[1, 3], 0.0], [0.0, 0.0, np.arctan2(T[1, 0], T[0, 0])])

@@ -18,7 +18,8 @@ S  systematic errors, which move all points of a scan and so scatter nothing: sc
 
 The first two need no scale fitted to errors. CELL_M is the size of things in the world; 8 m was
 chosen among 1, 2, 4, 8, 16 and 32 m because errors agreed best with covariances on real and
-simulated pairs. S is fitted to recorded poses of six real sets (`benchmark.py covariance`).
+simulated pairs. S is fitted to recorded poses of six real sets, whose own errors it contains
+(docs/limitations.md).
 """
 
 from dataclasses import dataclass
@@ -42,9 +43,8 @@ SIGNIFICANCE = 3.0  # standard deviations
 SCALE_PER_THICKNESS = 0.04  # of the distance, per meter of thickness: 0.8 % outdoors
 TILT_PER_THICKNESS = np.radians(0.03)  # per meter of distance and meter of thickness
 HEADING_PER_THICKNESS = np.radians(0.5)  # per meter of thickness
-# A cloud that downsampling hardly thins out has few points per surface, and hardly any on the
-# ground far away: height and tilt follow the nearest beams, and the slope between the places is
-# lost.
+# A cloud that downsampling hardly thins out has few points per surface. Fitted to lifted images,
+# which have lost the slope of the road, and to 32 beams, whose recorded poses tilt themselves.
 DENSE = 0.5  # sparsity of a scan of 64 beams, stored and registered with default voxels
 SPARSE_M = 0.75  # per sparsity beyond DENSE
 SPARSE_RAD = np.radians(1.0)  # per sparsity beyond DENSE

@@ -42,6 +42,14 @@ def pose_from_euler(xyz: ArrayLike, roll_pitch_yaw_rad: ArrayLike) -> NDArray[np
     return pose_from_quaternion(xyz, flat.reshape(*angles.shape[:-1], 4))
 
 
+def pose_from_rotation_vector(xyz: ArrayLike, rotation_rad: ArrayLike) -> NDArray[np.float64]:
+    """Build a (4, 4) pose; the rotation is about the direction of the vector, by its length."""
+    T = np.eye(4)
+    T[:3, :3] = Rotation.from_rotvec(np.asarray(rotation_rad, dtype=np.float64)).as_matrix()
+    T[:3, 3] = xyz
+    return T
+
+
 def quaternion_from_pose(T: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rotations of (..., 4, 4) poses as quaternions (..., 4), x y z w, with w >= 0."""
     flat = Rotation.from_matrix(T[..., :3, :3].reshape(-1, 3, 3)).as_quat()

@@ -13,10 +13,10 @@ import small_gicp
 
 from lpr_ros.core.config import Config, option
 from lpr_ros.core.geometry.points import points_in_range, voxel_downsample
-from lpr_ros.core.geometry.se3 import SWAP_POSITION_ROTATION
 
-NEIGHBORS = 20  # per surface estimate; with 10, all lie on one ring of a 16-beam sensor
+PASSES = 3  # of GICP, from coarse to fine matches
 THICKNESS_SAMPLES = 500
+NEIGHBORS = 20  # per surface estimate; with 10, all lie on one ring of a 16-beam sensor
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class RegistrationConfig(Config):
         high=20.0,
     )
     final_max_correspondence_m: float = option(
-        1.0,
+        0.5,
         'Maximum correspondence distance in the final pass of GICP',
         unit='m',
         low=0.1,
@@ -79,7 +79,8 @@ class PreparedCloud:
     sketch: NDArray[np.float32]  # (K, 3), the few points used in global registration
     surfaces: Any  # small_gicp.PointCloud: points with the covariance of the surface at each
     tree: Any  # small_gicp.KdTree
-    thickness_m: float  # mean thickness of the surfaces: walls are thin, tree crowns are thick
+    thickness_m: float  # median thickness of the surfaces: walls are thin, bushes are thick
+    sparsity: float  # points that downsampling left, as a fraction of those it was given
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +88,14 @@ class Refinement:
     """The result of local registration."""
 
     T_target_source: NDArray[np.float64]  # (4, 4)
-    information: NDArray[np.float64]  # (6, 6), in the tangent space of the source frame
+    T_previous: NDArray[np.float64]  # (4, 4), before the last pass of GICP
     inliers: int
 
 
 def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> PreparedCloud | None:
     """Clean and downsample a cloud and estimate its surfaces; None if too few points remain."""
-    downsampled = voxel_downsample(points_in_range(points), config.voxel_m)
+    in_range = points_in_range(points)
+    downsampled = voxel_downsample(in_range, config.voxel_m)
     if len(downsampled) < config.min_points:
         return None
     upright = upright_points(downsampled, config.upright_cell_m, config.upright_height_m)
@@ -103,8 +105,21 @@ def prepare(points: NDArray[np.floating[Any]], config: RegistrationConfig) -> Pr
     )
     coarse = voxel_downsample(downsampled, config.search_voxel_m)
     sketch = closest_points(coarse, config.search_points)
-    thickness_m = mean_thickness_m(surfaces, tree)
-    return PreparedCloud(downsampled, upright, sketch, surfaces, tree, thickness_m)
+    thickness_m = median_thickness_m(surfaces, tree)
+    sparsity = len(downsampled) / len(in_range)
+    return PreparedCloud(downsampled, upright, sketch, surfaces, tree, thickness_m, sparsity)
+
+
+def median_thickness_m(surfaces: Any, tree: Any) -> float:
+    """Return the median standard deviation of points across the plane through their neighbors."""
+    points = np.asarray(surfaces.points())[:, :3]  # in the order of the tree's indices
+    sampled = points[np.linspace(0, len(points) - 1, THICKNESS_SAMPLES).astype(np.int64)]
+    count = min(NEIGHBORS, len(points))
+    indices, _ = tree.batch_knn_search(sampled, count)
+    neighbors = points[np.asarray(indices)]
+    neighbors -= neighbors.mean(axis=1, keepdims=True)
+    smallest = np.linalg.eigvalsh(neighbors.transpose(0, 2, 1) @ neighbors / count)[:, 0]
+    return float(np.median(np.sqrt(np.maximum(smallest, 0.0))))
 
 
 def upright_points(
@@ -134,19 +149,6 @@ def closest_points(points: NDArray[np.float32], count: int) -> NDArray[np.float3
     return kept
 
 
-def mean_thickness_m(surfaces: Any, tree: Any) -> float:
-    """Return the mean standard deviation of points across the plane through their neighbors."""
-    points = np.asarray(surfaces.points())[:, :3]  # in the order of the tree's indices
-    sampled = points[np.linspace(0, len(points) - 1, THICKNESS_SAMPLES).astype(np.int64)]
-    count = min(NEIGHBORS, len(points))
-    indices, _ = tree.batch_knn_search(sampled, count)
-    neighbors = points[np.asarray(indices)]
-    neighbors -= neighbors.mean(axis=1, keepdims=True)
-    covariances = neighbors.transpose(0, 2, 1) @ neighbors / count
-    smallest = np.linalg.eigvalsh(covariances)[:, 0]
-    return float(np.sqrt(np.maximum(smallest, 0.0)).mean())
-
-
 def refine(
     target: PreparedCloud,
     source: PreparedCloud,
@@ -154,8 +156,11 @@ def refine(
     config: RegistrationConfig,
 ) -> Refinement | None:
     """Refine an initial guess with GICP, coarse to fine; None if no correspondence remains."""
-    T_target_source = T_guess
-    for max_correspondence_m in (config.max_correspondence_m, config.final_max_correspondence_m):
+    T_target_source = T_previous = T_guess
+    for max_correspondence_m in np.geomspace(
+        config.max_correspondence_m, config.final_max_correspondence_m, PASSES
+    ):
+        T_previous = T_target_source
         result = small_gicp.align(
             target.surfaces,
             source.surfaces,
@@ -168,8 +173,4 @@ def refine(
         T_target_source = np.asarray(result.T_target_source)
         if result.num_inliers == 0 or not np.isfinite(T_target_source).all():
             return None
-    return Refinement(
-        T_target_source,
-        np.asarray(result.H)[np.ix_(SWAP_POSITION_ROTATION, SWAP_POSITION_ROTATION)],
-        int(result.num_inliers),
-    )
+    return Refinement(T_target_source, T_previous, int(result.num_inliers))

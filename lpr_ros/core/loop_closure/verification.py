@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.config import Config, option
-from lpr_ros.core.geometry.se3 import invert, propagate, rotation_angle_rad
+from lpr_ros.core.geometry.se3 import invert, rotation_angle_rad
+from lpr_ros.core.loop_closure.covariance import estimate_covariance, systematic_covariance
 from lpr_ros.core.loop_closure.global_registration import register_globally
 from lpr_ros.core.loop_closure.overlap import (
     CloudOverlap,
@@ -75,27 +76,17 @@ class VerificationConfig(Config):
     max_loop_distance_m: float = option(
         30.0, 'Maximum distance between the two keyframes of a loop closure', unit='m', low=0.0
     )
-    covariance_scale: float = option(
-        140.0,
-        'Scale of the GICP covariance per squared meter of surface thickness, fitted to observed '
-        'errors',
-        unit='1/m^2',
-        low=0.0,
-    )
-    tilt_scale: float = option(
-        4.0,
-        'Additional scale of the roll and pitch variances, which sparse beams constrain poorly',
-        low=0.0,
-    )
     min_sigma_m: float = option(
         0.002,
-        'Lower bound of the position standard deviation of a loop closure',
+        'Constant part of the systematic position error of a loop closure, as a standard '
+        'deviation; raise it for poor extrinsic calibration',
         unit='m',
         low=1e-6,
     )
     min_sigma_deg: float = option(
         0.005,
-        'Lower bound of the rotation standard deviation of a loop closure',
+        'Constant part of the systematic rotation error of a loop closure, as a standard '
+        'deviation; raise it for scans distorted by motion',
         unit='deg',
         low=1e-6,
     )
@@ -228,13 +219,12 @@ class GeometricVerification:
                 and overlap.free_space_violation <= self._config.early_accept_violation
             ):
                 break
-        thickness_m = 0.5 * (source.thickness_m + target.thickness_m)
         loops = [
             LoopClosure(
                 query.id,
                 candidate.id,
                 refined.T_target_source,
-                calibrated_covariance(refined.information, thickness_m, self._config),
+                self._covariance(target, source, refined),
                 overlap.overlap_source,
                 refined.inliers,
                 match,
@@ -257,6 +247,21 @@ class GeometricVerification:
             target, source, refined.T_target_source, self._config.inlier_distance_m
         )
         return (refined, overlap) if self._accepts(refined, overlap) else None
+
+    def _covariance(
+        self, target: PreparedCloud, source: PreparedCloud, refined: Refinement
+    ) -> NDArray[np.float64]:
+        registration = self._config.registration
+        floor_rad = np.radians(self._config.min_sigma_deg)
+        floor = np.diag(np.square([self._config.min_sigma_m] * 3 + [floor_rad] * 3))
+        shown = estimate_covariance(
+            target,
+            source,
+            refined,
+            correspondence_m=registration.final_max_correspondence_m,
+            step_m=0.5 * registration.voxel_m,
+        )
+        return floor + systematic_covariance(target, source, refined.T_target_source) + shown
 
     def _initial_guesses(
         self,
@@ -310,26 +315,3 @@ def _odometry_between(match: Keyframe, query: Keyframe) -> NDArray[np.float64] |
         return None
     T_match_query = invert(poses[0]) @ poses[1]
     return T_match_query if np.isfinite(T_match_query).all() else None
-
-
-def calibrated_covariance(
-    information: NDArray[np.float64], thickness_m: float, config: VerificationConfig
-) -> NDArray[np.float64]:
-    """Scale the inverse of the GICP Hessian to observed errors, with a lower bound.
-
-    The Hessian treats surfaces as thin planes and points as independent measurements. Errors of
-    neighboring points are correlated, and on foliage they grow with the depth of the leaves, so
-    the scale is the squared surface thickness. Over 28 simulated drives (streets and forests, 16
-    and 64 beams) the normalized squared error per dimension is 0.6 to 1.7; scaling by the fit
-    residual instead gave 0.3 to 4.8.
-    """
-    floor_rad = np.radians(config.min_sigma_deg)
-    floor = np.diag(np.square([config.min_sigma_m] * 3 + [floor_rad] * 3))
-    scale = config.covariance_scale * thickness_m**2
-    # Bounded eigenvalues keep the inverse finite. GICP weighs every point a little along its
-    # surface too, so an unobservable direction, such as along a corridor, stays overconfident.
-    values, vectors = np.linalg.eigh(information)
-    variance = scale / np.maximum(values, 1e-6)
-    stretch = np.diag([1.0, 1.0, 1.0, *[np.sqrt(config.tilt_scale)] * 2, 1.0])
-    covariance: NDArray[np.float64] = propagate(stretch, (vectors * variance) @ vectors.T) + floor
-    return covariance

@@ -1,0 +1,1 @@
+"""Covariances of loop closures against reference poses, on real and simulated pairs."""

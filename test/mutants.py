@@ -107,6 +107,7 @@ EQUIVALENT = {
     'core/geometry/se3': {
         'reshape(-2,': 'NumPy infers any negative size',
         '_cross(T_a_b[..., :4, 3])': 'the fourth component is not used',
+        ':3], T[..., :4, 3])': 'the fourth component is 1, within the limit',
         'largest, 2.0)': 'a zero quaternion stays zero',
         'flat[:, 3:] <= 0.0': 'with w = 0 both signs are the same rotation',
         '3:5])[..., 0]': 'a slice ends at the last column',

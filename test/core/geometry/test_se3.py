@@ -7,6 +7,7 @@ from toy_recordings import make_pose
 
 from lpr_ros.core.errors import DatabaseError
 from lpr_ros.core.geometry.se3 import (
+    MAX_POSITION_M,
     adjoint,
     checked_pose,
     covariance_in_parent,
@@ -111,25 +112,29 @@ def test_the_rotation_angle_has_no_sign(yaw):
     np.testing.assert_allclose(yaw_matrix(yaw), T[:3, :3], atol=1e-6)
 
 
-def test_poses_have_an_orthonormal_right_handed_rotation_and_a_sane_position(poses):
-    def turned(R):
-        T = poses.copy()
-        T[..., :3, :3] = R
-        return T
-
-    R = poses[..., :3, :3]
+def test_poses_have_an_orthonormal_right_handed_rotation(poses):
     assert is_pose(poses).all()
     assert is_pose(poses).shape == (2, 5)
     assert is_pose(poses[0, 0])
-    assert is_pose(turned(np.round(R, 4))).all()
-    assert is_pose(turned(0.9999 * R)).all()
-    assert not is_pose(turned(1.001 * R)).any()
-    assert not is_pose(turned(-R)).any()  # mirrored
-    sheared = R @ np.array([[1.0, 0.01, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    assert not is_pose(turned(sheared)).any()
-    far = poses.copy()
-    far[0, 0, 0, 3] = 1e10
-    assert is_pose(far).ravel().tolist() == [False] + [True] * 9
+    assert is_pose(np.round(poses, 4)).all()
+    assert is_pose(0.9999 * poses).all()
+    for bad in (1.001 * poses, -poses, poses @ np.diag([1.0, 1.0, -1.0, 1.0])):
+        assert not is_pose(bad).any()
+    shear = np.eye(4)
+    shear[0, 1] = 0.01
+    assert not is_pose(poses @ shear).any()
+    mixed = np.stack([poses[0, 0], -poses[0, 0], 2.0 * poses[0, 0]])
+    assert is_pose(mixed).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize('axis', [0, 1, 2])
+@pytest.mark.parametrize('sign', [-1.0, 1.0])
+def test_poses_have_a_position_within_the_limit(poses, axis, sign):
+    poses[1, :, axis, 3] = sign * MAX_POSITION_M
+    assert is_pose(poses).all()
+    poses[1, 2, axis, 3] = sign * 1.001 * MAX_POSITION_M
+    assert np.argwhere(~is_pose(poses)).tolist() == [[1, 2]]
+    assert not is_pose(poses[1, 2])
 
 
 def test_checked_pose_accepts_rigid_transforms_only():

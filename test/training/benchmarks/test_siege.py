@@ -18,7 +18,7 @@ from lpr_ros.conversions.loops import constraint_message
 from lpr_ros.core.errors import CloudError
 from lpr_ros.core.geometry.se3 import pose_from_euler
 from lpr_ros.core.io.pointcloud2 import pack_cloud, read_cloud
-from lpr_training.benchmarks.siege import run, scans
+from lpr_training.benchmarks.siege import health, run, scans
 from lpr_training.benchmarks.siege.attacks import available_attacks
 from lpr_training.benchmarks.siege.health import Health, health_growth
 from lpr_training.benchmarks.siege.loop_check import LoopCheck
@@ -150,6 +150,7 @@ def test_nodes_survive_a_short_siege(monkeypatch):
         monkeypatch.setenv(name, '')  # restores the environment that the siege changes
         monkeypatch.delenv(name)
     monkeypatch.setattr(run, '_at_rest', lambda *arguments: {})  # growth shows after minutes only
+    monkeypatch.setattr(health, 'SAMPLES', 1)
     quick = [name for name in available_attacks() if name not in SLOW_ATTACKS]
     result = run.run(SHORT_MINUTES, seed=1, attacks=quick)
     assert result['death_texts'] == []

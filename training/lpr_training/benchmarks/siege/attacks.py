@@ -304,7 +304,7 @@ def pose_graph(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
         graph = siege.robot.graph
         if not graph.is_running:
             siege.fail(f'pose_graph_node exited: {graph.output[-500:]}')
-        if graph.is_running and (siege.baseline or rng.random() < 0.7):
+        if graph.is_running and (siege.keeps_graph or rng.random() < 0.7):
             for _ in range(rng.randint(1, 5)):
                 _call_graph(siege, calls, rng.choice(('optimize', 'save_g2o')))
             return

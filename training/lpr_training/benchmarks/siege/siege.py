@@ -82,7 +82,8 @@ class Siege:
         self.deaths: list[str] = []
         self.failures: list[str] = []
         self.attacks: Counter[str] = Counter()
-        self.baseline: dict[str, Health] = {}  # resources after warm-up
+        self.baseline: dict[str, Health] = {}  # resources at half time
+        self.keeps_graph = False  # pose_graph_node must live on to be compared with itself
         self._count_lock = threading.Lock()
         self._started_s = time.monotonic()
 

@@ -327,6 +327,17 @@ class TestGraphUpdater:
             np.testing.assert_array_equal(edge.T_from_to, rival.T_match_query)
             assert not updater.rejected
 
+    def test_a_loop_published_twice_counts_once_and_is_gone_after_two_retractions(self, path):
+        updater = GraphUpdater(PoseGraphOptimizerConfig())
+        updater.add_path(path)
+        message = constraint_message(loop_closure(0, 5, np.eye(4)), 5 * 10**9)
+        steps = (updater.add_constraint,) * 2 + (updater.retract_constraint,) * 2
+        counts = []
+        for change in steps:
+            change(message)
+            counts.append(len(updater.optimizer.graph.loops))
+        assert counts == [1, 1, 1, 0]
+
     def test_a_retraction_before_its_loop_cancels_it(self, path):
         updater = GraphUpdater(PoseGraphOptimizerConfig())
         message = constraint_message(loop_closure(0, 5, np.eye(4)), 5 * 10**9)

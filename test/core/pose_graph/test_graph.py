@@ -77,7 +77,7 @@ def test_adding_loops_at_once_gives_the_same_map_as_one_by_one(drive):
     ends = [[(e.from_id, e.to_id) for e in graph.optimize_robust()] for graph in graphs]
     assert ends[0] == ends[1]
     for i in range(len(T_true)):
-        np.testing.assert_allclose(graphs[0].poses[i], graphs[1].poses[i], atol=1e-3)
+        np.testing.assert_allclose(graphs[0].poses[i], graphs[1].poses[i], atol=1e-6)
 
 
 def test_poses_change_only_on_update(drive):
@@ -222,8 +222,8 @@ class TestRemoval:
                     optimizer.add_loop(loops[i])
             if i in by_query:
                 once.add_loop(by_query[i])
+            never.update()
             once.update()
-        never.update()
         return never, once
 
     def test_poses_equal_those_of_a_graph_that_never_had_the_loops(self, drive, wrong):
@@ -234,12 +234,39 @@ class TestRemoval:
         for loop in wrong:
             once.remove_loop(loop.query_id, loop.match_id)
         once.update()
-        assert largest_difference(once.poses, never.poses) < 0.05 * harm_m
+        assert largest_difference(once.poses, never.poses) < 0.2 * harm_m
         ends = [[(e.from_id, e.to_id) for e in g.graph.edges] for g in (never, once)]
         assert ends[0] == ends[1]
         assert [len(g.optimize_robust()) for g in (never, once)] == [0, 0]
         for i in range(len(T_true)):
             np.testing.assert_allclose(once.poses[i], never.poses[i], atol=1e-6)
+
+    def test_robust_poses_do_not_depend_on_the_history_even_where_wrong_loops_stand(self):
+        """Two wrong families, one of them retracted; most loop closures of the rest are wrong."""
+        rng = np.random.default_rng(3)
+        T_true = laps(500)
+        drift = OdometryConfig(scale_sigma=0.0, heading_bias_deg=4.0, heading_walk_deg=0.5)
+        T_odom = drifting(T_true, drift, rng)
+
+        def family(queries, shift):
+            T = {i: invert(T_true[i - LAP]) @ T_true[i] @ shift for i in queries}
+            return {i: loop_closure(i - LAP, i, perturb(T[i], rng)) for i in queries}
+
+        right = family(range(380, 500, 10), np.eye(4))
+        stays = family(range(201, 350, 10), pose_from_euler([3.0, 0.0, 0.0], [0.0, 0.0, 0.1]))
+        goes = family(range(203, 350, 10), pose_from_euler([0.0, -3.0, 0.0], [0.0, 0.0, -0.1]))
+        never, once = PoseGraphOptimizer(), PoseGraphOptimizer()
+        for i, T in enumerate(T_odom):
+            for optimizer, loops in ((never, right | stays), (once, right | stays | goes)):
+                optimizer.add_keyframe(keyframe(i, T))
+                if i in loops:
+                    optimizer.add_loop(loops[i])
+                optimizer.update()
+        for loop in goes.values():
+            once.remove_loop(loop.query_id, loop.match_id)
+        rejected = [len(optimizer.optimize_robust()) for optimizer in (never, once)]
+        assert rejected[0] == rejected[1] > 0
+        assert largest_difference(once.poses, never.poses) < 1e-6
 
     def test_poses_change_only_on_update(self, drive, wrong):
         _, once = self.drives(drive, wrong)
@@ -290,6 +317,31 @@ class TestRemoval:
         assert (optimizer.map_of(120), optimizer.map_of(20)) == (100, 0)
         np.testing.assert_allclose(optimizer.poses[120], T_other[20], atol=1e-6)
         np.testing.assert_array_equal(optimizer.T_map_odom('b').round(6), np.eye(4))
+
+    @pytest.mark.parametrize('removed', [(10, 110), (5, 50)])
+    def test_maps_can_be_joined_before_the_next_update(self, removed):
+        """The loop closures added after a removed one, between maps or within, count once."""
+        T_true = laps(60)
+        T_other = pose_from_euler([100.0, -50.0, 3.0], [0.0, 0.0, 2.0]) @ T_true
+        plain, replaced = PoseGraphOptimizer(), PoseGraphOptimizer()
+        for optimizer in (plain, replaced):
+            for i, T in enumerate(T_true):
+                optimizer.add_keyframe(keyframe(i, T))
+            for i, T in enumerate(T_other):
+                optimizer.add_keyframe(keyframe(i, T, keyframe_id=100 + i, session='b'))
+        match, query = removed
+        T_wrong = pose_from_euler([9.0, 0.0, 0.0], [0.0, 0.0, 1.0])
+        replaced.add_loop(loop_closure(match, query, T_wrong))
+        replaced.update()
+        replaced.remove_loop(query, match)
+        shifts_m = {20: 0.1, 40: -0.1}  # they disagree: what counts twice would win
+        for i, shift_m in shifts_m.items():
+            T = pose_from_euler([0.0, shift_m, 0.0], [0.0, 0.0, 0.0])
+            for optimizer in (plain, replaced):
+                optimizer.add_loop(loop_closure(i, 100 + i, T))
+        for optimizer in (plain, replaced):
+            optimizer.update()
+        assert largest_difference(replaced.poses, plain.poses) < 1e-6
 
     def test_removing_an_unknown_loop_is_an_error(self):
         optimizer = PoseGraphOptimizer()

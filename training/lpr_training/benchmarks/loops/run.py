@@ -6,7 +6,9 @@ metrics.py defines the metrics. The peers get the same scans in the same run.
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+import json
 from pathlib import Path
+import sys
 from typing import Any
 
 import numpy as np
@@ -133,6 +135,8 @@ def run(
         drive = load_drive(name, data, draw=draw, cache=cache)
         driven = run_drive(drive, extractor, config)
         rows.append(drive_metrics(drive, driven))
+        # The tables come after the last drive, which may be an hour away or never come.
+        bar.write(json.dumps(rows[-1]), file=sys.stderr)
         if draw > 1:
             continue
         retrieval_rows += compare_retrieval(name, drive, driven.steps, data)

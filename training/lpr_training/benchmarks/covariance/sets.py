@@ -139,7 +139,7 @@ def lift(counts: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.floa
 
 def _recorded_poses(path: Path, T_odom_sensor: Poses) -> Poses:
     """Return GNSS/INS poses if the file has them, else its odometry."""
-    with np.load(path) as file:
+    with np.load(path, allow_pickle=False) as file:
         if 'T_world_sensor' not in file.files:
             return T_odom_sensor
     poses = NpzFile(path, {'T_world_sensor': Expected('f', (None, 4, 4))})['T_world_sensor']

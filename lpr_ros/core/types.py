@@ -45,6 +45,19 @@ class Place:
     traveled_m: float
 
 
+@dataclass(frozen=True, eq=False)
+class Locations:
+    """Where many keyframes are."""
+
+    session: NDArray[np.int64]  # (N,), number of the session
+    traveled_m: NDArray[np.float64]  # (N,), since the start of the session
+    xyz: NDArray[np.float64]  # (N, 3), in the odometry frame of the session; NaN without odometry
+
+    def take(self, rows: NDArray[np.int64]) -> 'Locations':
+        """Return the locations in these rows."""
+        return Locations(self.session[rows], self.traveled_m[rows], self.xyz[rows])
+
+
 @dataclass(frozen=True)
 class Match:
     """A retrieved keyframe: its descriptor is close to the descriptor of the query."""

@@ -2,7 +2,6 @@
 
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from lpr_ros.core.database.append_array import AppendArray
 from lpr_ros.core.database.session_names import MAX_SESSIONS, check_session_name
 from lpr_ros.core.errors import DatabaseError
 from lpr_ros.core.geometry.se3 import checked_pose
-from lpr_ros.core.types import Place
+from lpr_ros.core.types import Locations, Place
 
 BYTES_PER_ENTRY = 24 * 9 // 8  # three columns; arrays over-allocate by one eighth
 PLACE_ROW = np.dtype(
@@ -103,19 +102,6 @@ class Timeline:
         if gap_m > 0.0:
             count = min(count, bisect_right(self._traveled_m, traveled_m - gap_m))
         return count
-
-
-@dataclass(frozen=True, eq=False)
-class Locations:
-    """Where many keyframes are."""
-
-    session: NDArray[np.int64]  # (N,), number of the session
-    traveled_m: NDArray[np.float64]  # (N,), since the start of the session
-    xyz: NDArray[np.float64]  # (N, 3), in the odometry frame of the session; NaN without odometry
-
-    def take(self, rows: NDArray[np.int64]) -> 'Locations':
-        """Return the locations in these rows."""
-        return Locations(self.session[rows], self.traveled_m[rows], self.xyz[rows])
 
 
 class KeyframeTable:

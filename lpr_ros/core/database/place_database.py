@@ -24,7 +24,6 @@ from lpr_ros.core.database.keyframe_table import (
     BYTES_PER_PLACE,
     PLACE_ROW,
     KeyframeTable,
-    Locations,
     place_row,
 )
 from lpr_ros.core.database.map_file import (
@@ -38,7 +37,7 @@ from lpr_ros.core.database.map_file import (
 from lpr_ros.core.errors import DatabaseError, MapError
 from lpr_ros.core.geometry.se3 import checked_pose
 from lpr_ros.core.timing import NS_PER_S
-from lpr_ros.core.types import Keyframe, Match, Place
+from lpr_ros.core.types import Keyframe, Locations, Match, Place
 
 MIB = 2**20
 

@@ -14,7 +14,7 @@ from lpr_ros.core.model.voxel_grid import (
     packed_keys,
     unique_cells,
 )
-from lpr_ros.core.sparse import keys
+from lpr_ros.core.sparse.kernel_map import LIMIT
 
 BEV_CELL_M = 0.4  # cell size of the public KITTI bird's-eye images
 BEV_MAX_COUNT = 10
@@ -74,7 +74,7 @@ def points_above_ground(points: Points, above_m: float) -> Points:
         raise CloudError(
             f'no point within {MAX_HEIGHT_M} m above or below the sensor; expected some'
         )
-    ground_m = (_ground(*_fine_heights(near)) - keys.LIMIT) * BEV_HEIGHT_M
+    ground_m = (_ground(*_fine_heights(near)) - LIMIT) * BEV_HEIGHT_M
     leveled: Points = near - np.array([0.0, 0.0, ground_m])
     leveled = leveled[leveled[:, 2] >= above_m]
     if len(leveled) == 0:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import CloudError
-from lpr_ros.core.sparse import keys
+from lpr_ros.core.sparse.kernel_map import LIMIT
 
 Points = NDArray[np.floating[Any]]
 Cells = NDArray[np.int32]
@@ -20,9 +20,9 @@ def cells_of(
         scaled = rounding(points / step)
     if scaled.size:
         low, high = float(scaled.min()), float(scaled.max())
-        if low < -keys.LIMIT or high >= keys.LIMIT:
+        if low < -LIMIT or high >= LIMIT:
             raise CloudError(
-                f'cells {low:.6g}..{high:.6g} leave the grid [{-keys.LIMIT}, {keys.LIMIT}); '
+                f'cells {low:.6g}..{high:.6g} leave the grid [{-LIMIT}, {LIMIT}); '
                 f'use a larger step than {np.asarray(step).tolist()} or a shorter range'
             )
     cells: NDArray[np.int64] = scaled.astype(np.int64)
@@ -31,7 +31,7 @@ def cells_of(
 
 def packed_keys(cells: NDArray[np.int64]) -> NDArray[np.int64]:
     """Pack x, y and z into one integer, 16 bits each, z lowest."""
-    biased = cells + keys.LIMIT
+    biased = cells + LIMIT
     return biased[:, 0] << 32 | biased[:, 1] << 16 | biased[:, 2]
 
 
@@ -39,9 +39,9 @@ def unique_cells(points: Points, step: NDArray[np.float64]) -> Cells:
     """Return the sorted occupied cells (V, 3)."""
     packed = np.unique(packed_keys(cells_of(points, step)))
     unpacked = np.stack([packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF], axis=1)
-    return (unpacked - keys.LIMIT).astype(np.int32)
+    return (unpacked - LIMIT).astype(np.int32)
 
 
 def columns_of(packed: NDArray[np.int64]) -> NDArray[np.int64]:
     """Unpack x and y, (N, 2)."""
-    return np.stack([packed >> 16, packed & 0xFFFF], axis=1) - keys.LIMIT
+    return np.stack([packed >> 16, packed & 0xFFFF], axis=1) - LIMIT

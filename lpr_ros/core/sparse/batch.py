@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lpr_ros.core.errors import CloudError
-from lpr_ros.core.sparse import keys
+from lpr_ros.core.sparse.kernel_map import LIMIT, MAX_CLOUDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class CloudBatch:
 
 def collate(clouds: Sequence[NDArray[np.generic]]) -> CloudBatch:
     """Concatenate quantized clouds, each (N, 3): integer voxel coordinates or float points."""
-    if not 0 < len(clouds) <= keys.MAX_CLOUDS:
-        raise CloudError(f'expected a batch of 1 to {keys.MAX_CLOUDS} clouds, got {len(clouds)}')
+    if not 0 < len(clouds) <= MAX_CLOUDS:
+        raise CloudError(f'expected a batch of 1 to {MAX_CLOUDS} clouds, got {len(clouds)}')
     for index, cloud in enumerate(clouds):
         _check_cloud(index, cloud)
     is_voxels = [np.issubdtype(cloud.dtype, np.integer) for cloud in clouds]
@@ -45,10 +45,10 @@ def _check_cloud(index: int, cloud: NDArray[np.generic]) -> None:
         raise CloudError(f'cloud {index}: no voxels left; expected at least one point in range')
     if np.issubdtype(cloud.dtype, np.integer):
         low, high = int(cloud.min()), int(cloud.max())
-        if low < -keys.LIMIT or high >= keys.LIMIT:
+        if low < -LIMIT or high >= LIMIT:
             raise CloudError(
                 f'cloud {index}: voxel coordinates {low}..{high} leave the grid '
-                f'[{-keys.LIMIT}, {keys.LIMIT}); use a larger step or a shorter range'
+                f'[{-LIMIT}, {LIMIT}); use a larger step or a shorter range'
             )
     elif not np.isfinite(cloud).all():
         raise CloudError(f'cloud {index}: expected finite points, got NaN or infinity')

@@ -1,4 +1,8 @@
-"""Kernel maps: pairs of input and output rows for each kernel weight.
+"""Voxel keys, and kernel maps: pairs of input and output rows for each kernel weight.
+
+A key is the coordinates of a voxel packed into one sortable int64: cloud | x | y | z, z in the
+lowest bits. Each axis has 17 bits for 2^16 values, so a neighbor offset is an addition to the key
+that cannot carry into the next field. No function on keys synchronizes with the device.
 
 A map is built once per coordinate set and kernel size and shared by all layers. Pairs are grouped
 by kernel weight, so that a layer gathers and multiplies group by group; the products of each
@@ -12,8 +16,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from lpr_ros.core.sparse import keys as key_ops
-
 try:
     from lpr_ros.core.sparse import kernel_map_numba
 except (ImportError, RuntimeError):  # no numba, or no writable cache folder
@@ -25,6 +27,42 @@ Columns: TypeAlias = tuple[tuple[int, int], ...]  # (dx, dy)
 # GEMM. Forward pass of 58,294 voxels on 2 cores with tiles of 1024, 2048, 4096, 8192, 16384, 32767
 # rows: 282, 255, 246, 295, 324, 368 ms. Row numbers within a tile must fit int16 for the sort.
 TILE_ROWS = 4096
+
+AXIS_BITS = 17
+LIMIT = 1 << 15  # coordinates lie in [-LIMIT, LIMIT)
+MAX_CLOUDS = (1 << (63 - 3 * AXIS_BITS)) - 1  # the end of the last cloud must fit
+
+_BIAS = 1 << (AXIS_BITS - 1)
+_SPACE_MASK = (1 << (3 * AXIS_BITS)) - 1
+_HALVED_AXIS = (1 << (AXIS_BITS - 1)) - 1
+_HALVED_MASK = _HALVED_AXIS | _HALVED_AXIS << AXIS_BITS | _HALVED_AXIS << (2 * AXIS_BITS)
+
+
+def pack(coordinates: Tensor, clouds: Tensor) -> Tensor:
+    """Pack (N, 3) coordinates within the limits and (N,) cloud indices into (N,) keys."""
+    x, y, z = (coordinates.to(torch.int64) + _BIAS).unbind(1)
+    return clouds << (3 * AXIS_BITS) | x << (2 * AXIS_BITS) | y << AXIS_BITS | z
+
+
+def offset(dx: int, dy: int, dz: int) -> int:
+    """Return the key offset of a move by whole cells."""
+    return (dx << (2 * AXIS_BITS)) + (dy << AXIS_BITS) + dz
+
+
+def parent(keys: Tensor) -> Tensor:
+    """Return the keys of the parent cells: every axis floor-divided by two."""
+    return (keys & ~_SPACE_MASK) | (keys >> 1 & _HALVED_MASK)
+
+
+def child_index(keys: Tensor) -> Tensor:
+    """Return the index of each cell in its parent, 0..7, first axis fastest."""
+    return (keys >> (2 * AXIS_BITS) & 1) + (keys >> AXIS_BITS & 1) * 2 + (keys & 1) * 4
+
+
+def cloud_offsets(keys: Tensor, clouds: int) -> Tensor:
+    """Return the (clouds + 1,) row offsets of the clouds in sorted keys."""
+    bounds = torch.arange(clouds + 1, device=keys.device) << (3 * AXIS_BITS)
+    return torch.searchsorted(keys, bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +138,8 @@ def build_occupancy_map(keys: Tensor, kernel_size: int) -> OccupancyMap:
 
 def build_parent_map(keys: Tensor) -> tuple[Tensor, ParentMap]:
     """Return the sorted keys of the next coarser level and the map to it."""
-    coarse, parents, counts = torch.unique(
-        key_ops.parent(keys), return_inverse=True, return_counts=True
-    )
-    child = key_ops.child_index(keys)
+    coarse, parents, counts = torch.unique(parent(keys), return_inverse=True, return_counts=True)
+    child = child_index(keys)
     order = torch.argsort(child.to(torch.int16), stable=True)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=keys.device)
@@ -131,7 +167,7 @@ def _half_kernel(kernel_size: int) -> tuple[Columns, tuple[int, ...]]:
 
 def _lowest_cells(columns: Columns, radius: int) -> Tensor:
     """Return the key offsets to the lowest cell of each column."""
-    return torch.tensor([key_ops.offset(dx, dy, -radius) for dx, dy in columns])
+    return torch.tensor([offset(dx, dy, -radius) for dx, dy in columns])
 
 
 def _rows_ahead(keys: Tensor, columns: Columns, radius: int) -> Tensor:

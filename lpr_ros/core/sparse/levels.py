@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lpr_ros.core.sparse import keys as key_ops
+from lpr_ros.core.sparse import kernel_map as key_ops
 from lpr_ros.core.sparse.batch import CloudBatch
 from lpr_ros.core.sparse.kernel_map import (
     NeighborMap,

@@ -8,8 +8,7 @@ import pytest
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.geometry.se3 import pose_from_euler
-from lpr_ros.core.retrieval.match_probability import RANKED, MatchProbability
-from lpr_ros.core.retrieval.match_statistics import RIGHT_SHARE
+from lpr_ros.core.retrieval.match_probability import RANKED, RIGHT_SHARE, MatchProbability
 
 DIM = 24
 CLOUD = np.zeros((1, 3), np.float32)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lpr_ros.core.retrieval.match_statistics import ENOUGH, MEMORY, RIGHT_SHARE, MatchStatistics
+from lpr_ros.core.retrieval.match_probability import ENOUGH, MEMORY, RIGHT_SHARE, MatchStatistics
 
 DIMENSION = 12.0
 WARM_UP = 100  # queries until the share of right matches is known

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from sensor_msgs.msg import PointCloud2
 
 from lpr_ros.core.errors import LprError
-from lpr_training.benchmarks.faults.robot import START_TIMEOUT_S, Robot
+from lpr_ros.core.loop_closure.worker_process import STARTUP_S
+from lpr_training.benchmarks.faults.robot import START_TIMEOUT_S, VERIFICATION_TIMEOUT_S, Robot
 from lpr_training.benchmarks.siege.health import Health, measure_health
 from lpr_training.benchmarks.siege.loop_check import LoopCheck
 from lpr_training.benchmarks.speed.node import LIDAR_QOS
@@ -22,7 +23,8 @@ from lpr_training.harness.listener import Listener, wait_for
 from lpr_training.harness.service_calls import ServiceCalls
 
 NODE = '/lpr_node'
-IDLE_TIMEOUT_S = 60.0
+# A verification process that is suspended before its first answer is replaced after 65 s.
+IDLE_TIMEOUT_S = 60.0 + STARTUP_S + VERIFICATION_TIMEOUT_S
 COUNTERS = ('scans', 'odometry', 'described', 'passed', 'verified')
 OUTPUT_TAIL = 2000  # characters of a dead node's log in the report
 

@@ -20,9 +20,9 @@ BINS = (180, 90)  # azimuth, elevation
 MARGIN_M = 1.0  # minimum range difference of a free-space violation
 MARGIN_FRACTION = 0.05  # plus this fraction of the range: oblique surfaces span a whole bin
 
-# Evidence of the geometry, from right and wrong registrations of lifted KITTI 05, BALM and simulated
-# drives: at an overlap of 0.72 and a violation of 0.055 both are about as frequent; above 0.85 and
-# below 0.02, wrong ones were seen only among identical houses.
+# Evidence of the geometry, from right and wrong registrations of lifted KITTI 05, BALM and
+# simulated drives: at an overlap of 0.72 and a violation of 0.055 both are about as frequent;
+# above 0.85 and below 0.02, wrong ones were seen only among identical houses.
 MAX_LOG_ODDS = 7.0
 LOG_ODDS_PER_VIOLATION = 90.0
 LOG_ODDS_PER_OVERLAP = 10.0

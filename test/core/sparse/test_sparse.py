@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from toy_clouds import random_cells, random_walk
 
 from lpr_ros.core.errors import BackendError, CloudError
-from lpr_ros.core.sparse import collate, kernel_map, keys, load_backend, torch_layers
+from lpr_ros.core.sparse import collate, kernel_map, load_backend, torch_layers
 from lpr_ros.core.sparse.levels import Level, SparseTensor
 from lpr_ros.core.sparse.torch_layers import Conv, ConvTranspose
 
@@ -31,9 +31,9 @@ def map_builder(request):
 
 def cells_of(level: Level, depth: int = 0) -> Tensor:
     """Unpack the (N, 4) cloud and coordinates of a level `depth` halvings above the voxels."""
-    axis = (1 << keys.AXIS_BITS) - 1
-    bias = 1 << (keys.AXIS_BITS - 1 - depth)
-    fields = [level.keys >> shift * keys.AXIS_BITS & axis for shift in (2, 1, 0)]
+    axis = (1 << kernel_map.AXIS_BITS) - 1
+    bias = 1 << (kernel_map.AXIS_BITS - 1 - depth)
+    fields = [level.keys >> shift * kernel_map.AXIS_BITS & axis for shift in (2, 1, 0)]
     return torch.stack([level.cloud_of_row, *(field - bias for field in fields)], dim=1)
 
 
@@ -233,7 +233,16 @@ def brute_force_children(fine: list[tuple[int, ...]], coarse: list[tuple[int, ..
 
 
 EDGE = st.sampled_from(
-    [-keys.LIMIT, -keys.LIMIT + 1, -2, -1, 0, 1, keys.LIMIT - 2, keys.LIMIT - 1]
+    [
+        -kernel_map.LIMIT,
+        -kernel_map.LIMIT + 1,
+        -2,
+        -1,
+        0,
+        1,
+        kernel_map.LIMIT - 2,
+        kernel_map.LIMIT - 1,
+    ]
 )
 SMALL = st.integers(-3, 3)
 
@@ -299,15 +308,17 @@ def test_per_cloud_mean_and_scaling_equal_a_loop(rng):
 
 
 def test_largest_batch_keeps_its_clouds_separate():
-    clouds = [np.array([[keys.LIMIT - 1] * 3, [-keys.LIMIT] * 3], np.int32)] * keys.MAX_CLOUDS
+    clouds = [
+        np.array([[kernel_map.LIMIT - 1] * 3, [-kernel_map.LIMIT] * 3], np.int32)
+    ] * kernel_map.MAX_CLOUDS
     level = Level.of(collate(clouds))
-    assert torch.equal(level.offsets, 2 * torch.arange(keys.MAX_CLOUDS + 1))
-    with pytest.raises(CloudError, match=f'1 to {keys.MAX_CLOUDS} clouds, got'):
+    assert torch.equal(level.offsets, 2 * torch.arange(kernel_map.MAX_CLOUDS + 1))
+    with pytest.raises(CloudError, match=f'1 to {kernel_map.MAX_CLOUDS} clouds, got'):
         collate([*clouds, clouds[0]])
 
 
 @pytest.mark.parametrize('axis', [0, 1, 2])
-@pytest.mark.parametrize('value', [keys.LIMIT, -keys.LIMIT - 1, 2**31 - 1])
+@pytest.mark.parametrize('value', [kernel_map.LIMIT, -kernel_map.LIMIT - 1, 2**31 - 1])
 def test_voxel_outside_the_grid_is_reported(axis, value):
     bad = np.zeros((2, 3), np.int32)
     bad[1, axis] = value

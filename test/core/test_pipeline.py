@@ -11,6 +11,7 @@ from simulated_pairs import simulate
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.errors import ConfigError, ScanError
 from lpr_ros.core.geometry.se3 import invert, pose_from_euler, rotation_angle_rad
+from lpr_ros.core.loop_closure.belief import BeliefConfig
 from lpr_ros.core.loop_closure.verification import VerificationConfig
 from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
@@ -288,6 +289,7 @@ def test_loops_are_found_without_odometry(scans, extractor, simulation):
         CONFIG,
         keyframes=KeyframeConfig(distance_m=0.0, interval_s=0.01),
         database=replace(CONFIG.database, exclude_keyframes=20),
+        belief=BeliefConfig(trust=0.9),  # a single look, by a network without calibration
     )
     without_odometry = [replace(scan, T_odom_sensor=None) for scan in scans[:FIRST]]
     steps, errors = drive(without_odometry, extractor, config)

@@ -116,11 +116,12 @@ def test_before_it_has_learned_it_stays_near_the_prior(judged, drive):
     assert np.abs(early - RIGHT_SHARE).max() < 0.15
 
 
-def test_without_odometry_it_says_the_prior(drive):
+def test_without_odometry_the_calibration_of_the_checkpoint_holds(drive):
+    """The database of this test has none, so the probability is unknown."""
     xy, descriptors = drive
     found, judge = judge_all(xy, descriptors, with_odometry=False)
     assert judge.statistics.known_wrong == 0
-    np.testing.assert_allclose(nearest(found), RIGHT_SHARE)
+    assert np.isnan(nearest(found)).all()
 
 
 def test_drift_makes_places_uncertain():

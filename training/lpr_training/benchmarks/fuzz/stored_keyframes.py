@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.database.place_database import DatabaseConfig, PlaceDatabase
 from lpr_ros.core.errors import MapError, ScanError
+from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.geometry.se3 import pose_from_euler
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 from lpr_ros.core.retrieval.place_recognizer import PlaceRecognizer, SessionConfig
@@ -43,6 +44,7 @@ def stored_keyframes(folder: Path) -> Target:
             SessionConfig(name=name),
             KeyframeConfig(interval_s=1e-9),
             SequenceFilterConfig(),
+            OdometryNoiseConfig(),
             _Extractor(),
             database,
         )

@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError, short_repr
 from lpr_ros.core.files import atomic_file, read_text
-from lpr_ros.core.geometry.se3 import pose_from_quaternion, quaternion_from_pose
+from lpr_ros.core.geometry.se3 import (
+    MAX_POSITION_M,
+    is_pose,
+    pose_from_quaternion,
+    quaternion_from_pose,
+)
 from lpr_ros.core.geometry.trajectory import Trajectory
 from lpr_ros.core.timing import NS_PER_S
 
@@ -101,7 +106,13 @@ def read_kitti_poses(path: Path) -> NDArray[np.float64]:
         if len(words) != 12:
             raise DatasetError(f'{path}, line {line}: expected 12 values, got {len(words)}')
         rows = np.reshape(_numbers(path, line, words), (3, 4))
-        poses.append(np.vstack([rows, [0.0, 0.0, 0.0, 1.0]]))
+        T = np.vstack([rows, [0.0, 0.0, 0.0, 1.0]])
+        if not is_pose(T):
+            raise DatasetError(
+                f'{path}, line {line}: expected a rotation and a position within '
+                f'{MAX_POSITION_M:g} m, got {T[:3].tolist()}'
+            )
+        poses.append(T)
     if not poses:
         raise DatasetError(f'{path}: expected lines of 12 numbers, found none')
     return np.stack(poses)

@@ -44,6 +44,8 @@ def test_kitti_poses_round_trip(tmp_path):
         (read_tum, '# nothing\n', 'found none'),
         (read_kitti_poses, '1 0 0 0 0 1 0 0 0 0 1 0\n1 2 3\n', 'line 2: expected 12 values'),
         (read_kitti_poses, '1 0 0 0 0 1 0 0 0 0 1 x\n', 'line 1: expected numbers'),
+        (read_kitti_poses, '1 0 -4e18 0 0 1 0 0 0 0 1 0\n', 'line 1: expected a rotation'),
+        (read_kitti_poses, '1 0 0 1e30 0 1 0 0 0 0 1 0\n', 'line 1: expected a rotation'),
     ],
 )
 def test_bad_pose_files_are_reported_with_the_line(tmp_path, reader, text, expected):

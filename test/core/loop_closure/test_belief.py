@@ -12,6 +12,7 @@ from lpr_ros.core.geometry.se3 import invert, pose_from_euler
 from lpr_ros.core.loop_closure.belief import (
     MAX_DECEPTIVE_LOOKS,
     MAX_LOOKS,
+    BeliefChange,
     BeliefConfig,
     Evidence,
     Families,
@@ -382,3 +383,12 @@ def test_predictions_use_the_shortest_odometry(drive, rng):
     assert errors_m[1] < 0.5 * errors_m[0]
     elsewhere = replace(keyframes[10], session='b')
     assert run.belief.predict(keyframes[LAP + 10], elsewhere) is None
+
+
+def test_two_changes_are_one(drive, rng):
+    """What is published and taken back at once is neither; the rest keeps its order."""
+    T_true, _ = drive
+    a, b, c, d = (true_loop(T_true, LAP + i, rng) for i in range(4))
+    both = BeliefChange((a, b), (c,)).followed_by(BeliefChange((d,), (a,)))
+    assert [id(x) for x in both.trusted] == [id(b), id(d)]
+    assert [id(x) for x in both.retracted] == [id(c)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lpr_ros.core.geometry.se3 import invert, pose_from_euler, transform_points
-from lpr_ros.core.loop_closure.overlap import measure_overlap
+from lpr_ros.core.loop_closure.overlap import CloudOverlap, geometry_log_odds, measure_overlap
 from lpr_ros.core.loop_closure.registration import RegistrationConfig, prepare
 
 
@@ -117,3 +117,13 @@ def test_clouds_without_upright_points_do_not_overlap():
     for pair in ((flat, wall), (wall, flat)):
         found = measure_overlap(*pair, np.eye(4), 1.0)
         assert (found.minimum, found.free_space_violation) == (0.0, 0.0)
+
+
+def test_the_evidence_of_geometry_falls_with_violation_and_missing_overlap():
+    """Linear in both, as wrong registrations of real drives become as frequent as right ones."""
+    full = CloudOverlap(0.9, 1.0, 0.0)
+    assert geometry_log_odds(full) == pytest.approx(7.0)
+    assert geometry_log_odds(CloudOverlap(1.0, 0.75, 0.0)) == pytest.approx(6.0)
+    assert geometry_log_odds(CloudOverlap(0.9, 0.9, 0.05)) == pytest.approx(2.5)
+    assert 0.0 < geometry_log_odds(CloudOverlap(0.72, 0.8, 0.055)) < 1.5
+    assert geometry_log_odds(CloudOverlap(0.3, 0.9, 0.5)) == pytest.approx(-7.0)

@@ -80,6 +80,16 @@ TESTS = {
 # Mutants that behave the same: module -> part of the statement after the change -> reason.
 TIE = 'floating-point numbers that are exactly equal'
 EQUIVALENT = {
+    'core/geometry/odometry_jumps': {
+        'np.eye(5)': 'replaced by the first pose before it is read',
+    },
+    'core/geometry/odometry_noise': {
+        'variance[..., :3] = np.square(horizontal': 'the variance of z is set in the next line',
+        'variance[..., :4]': 'rotations are assigned afterward',
+    },
+    'core/loop_closure/loop_closer': {
+        'strict=False': 'candidates and places are made together',
+    },
     'core/database/descriptor_index': {
         'len(ids) >= count': 'the nearest of count rows are all of them',
         'squared, count - 2': 'the bound is at least as large, which keeps more rows',
@@ -103,7 +113,6 @@ EQUIVALENT = {
         'gap_m >= 0.0': 'a gap of 0 m excludes no earlier keyframe',
     },
     'core/database/place_database': {'strict=False': 'search returns a distance for every id'},
-    'core/geometry/odometry_noise': {'variance[..., :4]': 'rotations are assigned afterward'},
     'core/geometry/se3': {
         'reshape(-2,': 'NumPy infers any negative size',
         '_cross(T_a_b[..., :4, 3])': 'the fourth component is not used',

@@ -76,3 +76,11 @@ def test_messages_out_of_order_are_ignored_and_a_clock_set_back_is_a_jump():
     stamps, T = straight(200)
     order = [100, 101, 99, 101, 102, 1, 2]
     assert numbers(stamps[order], T[order]) == [0, 0, None, None, 0, 1, 1]
+
+
+@pytest.mark.parametrize(('excess_m', 'is_jump'), [(-0.01, False), (0.01, True)])
+def test_a_step_is_explained_by_speed_and_acceleration(excess_m, is_jump):
+    """From 10 m/s, 4 s at 3 m/s^2 more: 40 + 24 m, beside the 20 m of max_step_m."""
+    x_m = np.array([0.0, 10.0, 10.0 + 40.0 + 24.0 + 20.0 + excess_m])
+    T = pose_from_euler(x_m[:, None] * [1.0, 0.0, 0.0], np.zeros((3, 3)))
+    assert numbers([0, NS_PER_S, 5 * NS_PER_S], T) == [0, 0, int(is_jump)]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from toy_graphs import LAP, keyframe, laps, loop_closure
 
-from lpr_ros.core.geometry.se3 import invert
+from lpr_ros.core.geometry.odometry_noise import drift_covariance
+from lpr_ros.core.geometry.se3 import invert, pose_from_euler
 from lpr_ros.core.loop_closure.loop_closer import LoopCloser, LoopClosureConfig
 from lpr_ros.core.types import Candidate, KeyframeQuery, Match
 
@@ -93,3 +94,16 @@ def test_rivals_are_verified_until_it_is_decided(keyframes):
     assert [candidate for candidate, _ in verifier.calls[2:]] == [2]
     assert len(second.trusted) == 1
     assert verifier.thorough == [True, False, False]
+
+
+@pytest.mark.parametrize(('excess_m', 'calls'), [(-0.001, 1), (0.001, 0)])
+def test_odometry_alone_excludes_what_is_many_sigmas_away(excess_m, calls):
+    """The reach of a loop plus ten standard deviations of the drift over 400 m."""
+    config = LoopClosureConfig()
+    sigma_m = np.sqrt(drift_covariance(2.0 * LAP, config.odometry_noise)[0, 0])
+    reach_m = config.verification.max_loop_distance_m + 10.0 * sigma_m + excess_m
+    T = [pose_from_euler([0.0, y, 0.0], [0.0, 0.0, 0.0]) for y in (0.0, reach_m)]
+    place, query = keyframe(0, T[0]), keyframe(LAP, T[1])
+    verifier = RecordingVerifier(laps(LAP + 1))
+    LoopCloser(config, verifier).verify_candidates(query_for(query, place))
+    assert len(verifier.calls) == calls

@@ -163,6 +163,8 @@ def test_strategy_none_accepts_every_match_with_a_wide_covariance(drives):
     drive = drives['suburb', 'hdl64']
     a, b = drive.keyframe(3), replace(drive.keyframe(80), points=np.zeros((0, 3), np.float32))
     closure = make_strategy(VerificationConfig(strategy='none')).verify(b, a, MATCH)
+    # A uniform heading has the variance of pi squared over 3.
+    assert closure.covariance[5, 5] == pytest.approx(np.pi**2 / 3.0)
     assert (closure.query_id, closure.match_id, closure.inliers) == (80, 3, 0)
     assert closure.covariance[0, 0] >= 1.0
     assert closure.covariance[5, 5] > 3.0  # unknown heading

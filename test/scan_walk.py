@@ -174,7 +174,7 @@ def trace_scan() -> list[Hop]:
 
 
 def counts_of(node: Any) -> dict[str, int]:
-    return node._interfaces.events.statistics.counts()
+    return node._connections.events.statistics.counts()
 
 
 def until_idle(executor: Any, node: Any) -> None:

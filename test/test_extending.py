@@ -120,14 +120,17 @@ def test_model_examples_describe_clouds(execute, rng):
 
 
 def test_dataset_example_is_opened_by_name(execute, tmp_path):
-    execute('Dataset', 'lpr_training.datasets', 'DATASETS')
+    execute('Dataset', 'lpr_training.datasets.registry', 'DATASETS')
     clouds = np.random.default_rng(0).normal(size=(2, 10, 3)).astype(np.float32)
     for stamp, cloud in zip((100, 200), clouds, strict=True):
         np.save(tmp_path / f'{stamp}.npy', cloud)
     np.savetxt(tmp_path / 'poses.txt', np.stack([np.eye(4)] * 2).reshape(2, 16))
-    places = import_module('lpr_training.datasets').make_dataset('numpy', tmp_path)
+    places = import_module('lpr_training.datasets.registry').make_dataset('numpy', tmp_path)
     np.testing.assert_array_equal(places[1].points, clouds[1])
     assert places.stamps_ns.tolist() == [100, 200]
+    config = import_module('lpr_training.train.config').DataConfig(source='numpy')
+    training = import_module('lpr_training.train.data').open_training_data(config, tmp_path)
+    assert training.places.stamps_ns.tolist() == [100, 200]
 
 
 def test_protocol_example_scores_a_perfect_method(execute, tmp_path):

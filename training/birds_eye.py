@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from lpr_ros.core.files import atomic_file
 from lpr_training.command import make_parser, run_command
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import world_of
 from lpr_training.datasets.kitti_bev import PREFIX, SIDE, count_image
+from lpr_training.datasets.registry import make_dataset
 
 WORLD_SPACING_M = 10_000.0
 

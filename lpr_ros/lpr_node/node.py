@@ -18,8 +18,8 @@ from std_srvs.srv import Trigger
 
 from lpr_ros.core.errors import LprError, error_with_type, utf8_text
 from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.lpr_node.connections import Connections
 from lpr_ros.lpr_node.diagnostics import Diagnostics
-from lpr_ros.lpr_node.interfaces import Interfaces
 from lpr_ros.lpr_node.runtime import LprRuntime
 from lpr_ros.ros_utils.parameters import ConfigParameters
 from lpr_ros.ros_utils.spin import run_node
@@ -40,9 +40,9 @@ class LprNode(LifecycleNode):
         self._runtime: LprRuntime | None = None
         self._runtime_lock = threading.RLock()  # transitions and services run in two threads
         self._state = 'unconfigured'
-        self._interfaces = Interfaces(self)
+        self._connections = Connections(self)
         self._diagnostics = Diagnostics(
-            self.get_fully_qualified_name(), self._interfaces.events.statistics
+            self.get_fully_qualified_name(), self._connections.events.statistics
         )
         self._status = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         # Slow callbacks must not delay scans, of which DDS keeps only the newest.
@@ -89,7 +89,7 @@ class LprNode(LifecycleNode):
         with self._runtime_lock:
             try:
                 config = self._settings.read()
-                self._runtime = LprRuntime(self, config, self._interfaces)
+                self._runtime = LprRuntime(self, config, self._connections)
             except Exception as error:  # rclpy would not log it
                 self._log_error('cannot be configured', error)
                 return FAILURE
@@ -180,7 +180,7 @@ class LprNode(LifecycleNode):
                 if self._runtime is not None:
                     status = self._runtime.tick(now_ns)
             except Exception as error:  # an exception would end the node
-                self._interfaces.events.fault(error)
+                self._connections.events.fault(error)
             self._status.publish(self._diagnostics.message(now_ns, self._state, status))
         finally:
             self._runtime_lock.release()

@@ -16,12 +16,12 @@ from lpr_ros.core.pipeline import Pipeline, load_database, new_database
 from lpr_ros.core.resources import weights_path
 from lpr_ros.core.retrieval.place_recognizer import FIRST_SESSION
 from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.lpr_node.connections import Connections
 from lpr_ros.lpr_node.device_fallback import FallbackDescriptorExtractor
 from lpr_ros.lpr_node.diagnostics import RuntimeStatus
 from lpr_ros.lpr_node.extrinsics import Extrinsic
 from lpr_ros.lpr_node.heap_trim import HeapTrim
 from lpr_ros.lpr_node.inputs import ScanReader
-from lpr_ros.lpr_node.interfaces import Interfaces
 from lpr_ros.lpr_node.map_autosave import MapAutosave, SavedMap
 from lpr_ros.lpr_node.publishers import ResultPublisher, extend_path
 from lpr_ros.lpr_node.workers import ScanWorkers
@@ -38,13 +38,15 @@ class Drive:
         config: NodeConfig,
         extractor: FallbackDescriptorExtractor,
         verifier: VerificationProcess,
-        interfaces: Interfaces,
+        connections: Connections,
         database: PlaceDatabase,
         session_reason: str,
     ):
         self.database = database
         self._verifier = verifier
-        extrinsic = Extrinsic(config, interfaces.tf, partial(interfaces.events.warn, 'extrinsic'))
+        extrinsic = Extrinsic(
+            config, connections.tf, partial(connections.events.warn, 'extrinsic')
+        )
         self.reader = ScanReader(config, extrinsic)
         self.path = KeyframePath('')
         extend_path(self.path, database, strict=True)
@@ -58,8 +60,8 @@ class Drive:
         self.workers = ScanWorkers(
             self.pipeline,
             self.reader.read,
-            ResultPublisher(interfaces.publishers, interfaces.adapters, database, extrinsic),
-            interfaces.events,
+            ResultPublisher(connections.publishers, connections.adapters, database, extrinsic),
+            connections.events,
             config.verification_queue_size,
         )
         self.workers.start()
@@ -78,8 +80,8 @@ class Drive:
 class LprRuntime:
     """Weights, map and workers of a configured node."""
 
-    def __init__(self, node: Node, config: NodeConfig, interfaces: Interfaces):
-        self._config, self._interfaces = config, interfaces
+    def __init__(self, node: Node, config: NodeConfig, connections: Connections):
+        self._config, self._connections = config, connections
         self._log = node.get_logger()
         self._heap_trim = HeapTrim()
         torch.set_num_threads(config.threads)
@@ -90,9 +92,9 @@ class LprRuntime:
             fallback=config.device_fallback,
             warn=self._log.warning,
         )
-        interfaces.configure(config)
+        connections.configure(config)
         with ExitStack() as undo:
-            self._map = MapAutosave(config, partial(interfaces.events.warn, 'map'))
+            self._map = MapAutosave(config, partial(connections.events.warn, 'map'))
             undo.callback(self._map.release)
             self._verifier = VerificationProcess(
                 config.verification, config.verification_timeout_s
@@ -114,11 +116,11 @@ class LprRuntime:
 
     def activate(self) -> None:
         """Start processing clouds and odometry."""
-        self._log.info(f'subscribed to {self._interfaces.inputs.activate(self._config)}')
+        self._log.info(f'subscribed to {self._connections.inputs.activate(self._config)}')
 
     def deactivate(self) -> None:
         """Ignore further messages, and drop what is queued."""
-        self._interfaces.inputs.deactivate()
+        self._connections.inputs.deactivate()
         self._drive.workers.pause()
 
     def reconfigure(self, config: NodeConfig) -> None:
@@ -147,8 +149,8 @@ class LprRuntime:
 
     def tick(self, now_ns: int) -> RuntimeStatus:
         """Publish path and markers, save the map if due; return the status."""
-        self._interfaces.publishers.publish_path()
-        self._interfaces.publishers.publish_markers(now_ns)
+        self._connections.publishers.publish_path()
+        self._connections.publishers.publish_markers(now_ns)
         database = self._drive.database
         self._map.save_if_due(database)
         self._heap_trim.trim_if_due()
@@ -160,17 +162,17 @@ class LprRuntime:
             known_wrong_matches=self._drive.pipeline.recognizer.known_wrong_matches,
             database_bytes=database.memory_bytes(),
             verification_queue=self._drive.workers.queue_length,
-            backends=self._interfaces.adapters.names,
+            backends=self._connections.adapters.names,
             map=self._map.status(),
         )
 
     def close(self) -> None:
         """Save the map and release everything."""
-        self._interfaces.inputs.disconnect()
+        self._connections.inputs.disconnect()
         self._stop_quietly(self._drive)
         self._verifier.stop()
         self._map.close(self._drive.database)
-        self._interfaces.publishers.clear()
+        self._connections.publishers.clear()
         self._drive.pipeline.close()
 
     def _make_drive(self, database: PlaceDatabase, session_reason: str) -> Drive:
@@ -180,7 +182,7 @@ class LprRuntime:
                 self._config,
                 self._extractor,
                 self._verifier,
-                self._interfaces,
+                self._connections,
                 database,
                 session_reason,
             )
@@ -199,12 +201,12 @@ class LprRuntime:
     def _connect_drive(self) -> None:
         drive = self._drive
         drive.reconfigure(self._config)  # settings may have changed while it was made
-        self._interfaces.publishers.show(drive.database, drive.path)
-        self._interfaces.inputs.connect(drive.reader, drive.workers.put)
-        self._interfaces.publishers.publish_path()
+        self._connections.publishers.show(drive.database, drive.path)
+        self._connections.inputs.connect(drive.reader, drive.workers.put)
+        self._connections.publishers.publish_path()
 
     def _stop_quietly(self, drive: Drive) -> None:
-        events = self._interfaces.events
+        events = self._connections.events
         events.is_muted = True  # interrupted work is no news
         try:
             drive.stop()

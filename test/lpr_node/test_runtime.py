@@ -22,7 +22,7 @@ from lpr_ros.core.errors import LprError, MapError
 from lpr_ros.core.io.pointcloud2 import pack_cloud
 from lpr_ros.core.pipeline import load_database
 from lpr_ros.lpr_node.config import NodeConfig
-from lpr_ros.lpr_node.interfaces import Interfaces
+from lpr_ros.lpr_node.connections import Connections
 from lpr_ros.lpr_node.runtime import LprRuntime
 
 
@@ -35,9 +35,9 @@ class Bench:
             write_weights(weights)
         node = ros.node()
         config = override(NodeConfig(), {'weights': str(weights)} | settings)
-        self.interfaces = Interfaces(node)
-        self.runtime = LprRuntime(node, config, self.interfaces)
-        self.interfaces.inputs._is_active = True
+        self.connections = Connections(node)
+        self.runtime = LprRuntime(node, config, self.connections)
+        self.connections.inputs._is_active = True
 
     @property
     def database(self):
@@ -49,14 +49,14 @@ class Bench:
         T = np.eye(4) if T_base_sensor is None else T_base_sensor
         T_odom_base = sent.T_odom_sensor @ np.linalg.inv(T)
         base = 'lidar' if T_base_sensor is None else 'base'
-        inputs = self.interfaces.inputs
+        inputs = self.connections.inputs
         inputs._on_odometry(odometry_message(sent.stamp_ns, 'odom', base, T_odom_base))
         inputs._on_points(cloud_message(sent.stamp_ns, frame, pack_cloud(sent.points)), {})
         wait_until(lambda: len(self.database) == before + 1, 'a keyframe')
         return sent
 
     def count(self, name):
-        return self.interfaces.events.statistics.counts().get(name, 0)
+        return self.connections.events.statistics.counts().get(name, 0)
 
 
 class FakeBuffer:
@@ -87,9 +87,9 @@ def test_every_keyframe_has_the_mounting_pose_of_its_lidar(ros, monkeypatch):
             assert np.array_equal(publisher._mounts[number], mounts[lidar])
             place = bench.database.place(number)
             np.testing.assert_allclose(place.T_odom_sensor, sent.T_odom_sensor, atol=1e-9)
-        lookup = bench.interfaces.tf
-        bench.interfaces.configure(NodeConfig())
-        assert bench.interfaces.tf is lookup  # kept across configurations
+        lookup = bench.connections.tf
+        bench.connections.configure(NodeConfig())
+        assert bench.connections.tf is lookup  # kept across configurations
     finally:
         bench.runtime.close()
 
@@ -179,7 +179,7 @@ def test_a_fifo_in_place_of_the_map_does_not_block(bench, ros):
 
 
 def test_a_stamp_that_is_not_normalized_is_dropped(bench):
-    sent, inputs = step(3), bench.interfaces.inputs
+    sent, inputs = step(3), bench.connections.inputs
     odometry = odometry_message(sent.stamp_ns, 'odom', 'lidar', sent.T_odom_sensor)
     odometry.header.stamp._nanosec = 2**32 - 1
     inputs._on_odometry(odometry)

@@ -48,7 +48,7 @@ def assert_near(T, T_true, meters=0.15, degrees=0.5):
 
 @pytest.mark.parametrize('yaw_deg', [0.0, 90.0, 180.0, -120.0])
 def test_a_real_pair_is_registered_at_any_yaw(shared_data, yaw_deg):
-    from lpr_training.datasets import make_dataset
+    from lpr_training.datasets.registry import make_dataset
 
     scans = make_dataset('scans', shared_data, runs=['kitti_raw_0005'])
     T_turn = pose_from_euler([0.0, 0.0, 0.0], [0.0, 0.0, np.radians(yaw_deg)])

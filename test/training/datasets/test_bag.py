@@ -22,9 +22,9 @@ from lpr_ros.core.geometry.trajectory import Trajectory
 from lpr_ros.core.io.pose_files import write_kitti_poses, write_tum
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig, Keyframer
 from lpr_ros.core.types import Scan
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.bag import BagDataset
 from lpr_training.datasets.bag_writer import write_bag
+from lpr_training.datasets.registry import make_dataset
 
 EVERY = KeyframeConfig(distance_m=0.01)
 

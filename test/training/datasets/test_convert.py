@@ -20,12 +20,12 @@ from toy_recordings import (
 
 from convert import main
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.bag import BagDataset
 from lpr_training.datasets.bag_writer import write_bag
 from lpr_training.datasets.base import RecordedScan
 from lpr_training.datasets.convert import convert
 from lpr_training.datasets.places import PlacesDataset, cloud_path, write_places
+from lpr_training.datasets.registry import make_dataset
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,11 +5,11 @@ import pytest
 from toy_recordings import SHARED_DATA, assert_same_places, make_scans
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import Subset
 from lpr_training.datasets.kitti import KittiDataset, write_kitti
 from lpr_training.datasets.kitti_bev import KittiBevDataset, lift
 from lpr_training.datasets.packed_scans import ScansDataset
+from lpr_training.datasets.registry import make_dataset
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 from toy_recordings import SHARED_DATA, assert_same_places, make_places
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import Joined, PlaceSample
 from lpr_training.datasets.oxford import INHOUSE, InhouseDataset, OxfordDataset, write_oxford
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.datasets.splits import oxford as oxford_splits
 from lpr_training.datasets.splits.evaluation_sets import EvaluationSets, make_evaluation_sets
 from lpr_training.datasets.splits.tuples import TrainingTuples, make_tuples

@@ -5,9 +5,9 @@ import pytest
 from toy_oxford_raw import CONFIG, RUN, START_US, write_raw_run
 
 from lpr_ros.core.errors import CloudError, DatasetError
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.oxford_raw import OxfordRawDataset, SubmapConfig, plan_submaps, read_ins
 from lpr_training.datasets.oxford_submaps import POINTS, normalize, remove_ground, voxel_means
+from lpr_training.datasets.registry import make_dataset
 
 
 @pytest.fixture(scope='module')

@@ -5,8 +5,8 @@ import pytest
 from toy_recordings import assert_same_places, make_scans
 
 from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import PlaceSample
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.datasets.splits import wild_places as sets
 from lpr_training.datasets.wild_places import WildPlacesDataset, write_wild_places
 

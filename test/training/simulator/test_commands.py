@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lpr_training.datasets import make_dataset
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.simulator.simulation import Simulation
 import preview
 import simulate

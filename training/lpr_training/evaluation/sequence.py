@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.offline.precision_recall import sweep_detections
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import PlaceDataset, Subset
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.evaluation.paper_tables import SCAN_CONTEXT_KITTI
 from lpr_training.evaluation.protocol import (
     Protocol,

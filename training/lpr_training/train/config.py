@@ -15,15 +15,13 @@ class DataConfig(Config):
 
     source: str = option(
         'kitti_bev',
-        'Format and split of the dataset folder',
-        choices=('kitti_bev', 'oxford_baseline', 'oxford_refined', 'wild_places', 'places'),
+        'Benchmark split (oxford_baseline, oxford_refined, wild_places) or name of a dataset, '
+        'whose places are the same by distance',
     )
-    runs: tuple[str, ...] = option(
-        (), 'Runs to train on, all if empty (sources kitti_bev and places)'
-    )
+    runs: tuple[str, ...] = option((), 'Runs to train on, all if empty (not of benchmark splits)')
     spacing_m: float = option(
         0.0,
-        'Minimum distance between training places of a run (sources kitti_bev and places)',
+        'Minimum distance between training places of a run (not of benchmark splits)',
         unit='m',
         low=0.0,
     )
@@ -32,34 +30,33 @@ class DataConfig(Config):
     neighbor_m: float = option(
         0.0,
         'Maximum distance of the nearby negative pair added after every pair of a batch; 0 '
-        'disables it (sources kitti_bev and places)',
+        'disables it (not of benchmark splits)',
         unit='m',
         low=0.0,
     )
     revisit_m: float = option(
         0.0,
         'Prefer positives from another run or at least this traveled distance apart; 0 disables '
-        'the preference (sources kitti_bev and places)',
+        'the preference (not of benchmark splits)',
         unit='m',
         low=0.0,
     )
     worlds_per_batch: int = option(
         0,
-        'Number of worlds that a batch is drawn from; 0 draws from all (sources kitti_bev and '
-        'places)',
+        'Number of worlds that a batch is drawn from; 0 draws from all (not of benchmark splits)',
         low=0,
     )
     validation_x: tuple[float, ...] = option(
-        (), 'x of the centers of the held-out squares (sources kitti_bev and places)'
+        (), 'x of the centers of the held-out squares (not of benchmark splits)'
     )
     validation_y: tuple[float, ...] = option(
-        (), 'y of the centers of the held-out squares (sources kitti_bev and places)'
+        (), 'y of the centers of the held-out squares (not of benchmark splits)'
     )
     validation_half_m: float = option(
         45.0, 'Half the side length of the held-out squares', unit='m', low=0.0
     )
     validation_runs: tuple[str, ...] = option(
-        (), 'Runs, or worlds of runs, held out entirely (sources kitti_bev and places)'
+        (), 'Runs, or worlds of runs, held out entirely (not of benchmark splits)'
     )
     validation_gap: int = option(
         300, 'Minimum age of a validation match relative to its query, in scans', low=1

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lpr_ros.core.errors import DatasetError
-from lpr_training.datasets import make_dataset
+from lpr_ros.core.errors import ConfigError, DatasetError
 from lpr_training.datasets.base import PlaceDataset, Subset, apart_by_world, world_of
+from lpr_training.datasets.registry import DATASETS, make_dataset
 from lpr_training.datasets.splits import oxford as oxford_splits
 from lpr_training.datasets.splits import wild_places as wild_places_splits
 from lpr_training.datasets.splits.tuples import TrainingTuples, make_tuples, neighbors_within
@@ -41,7 +41,10 @@ class TrainingData:
 
 def open_training_data(config: DataConfig, root: Path) -> TrainingData:
     """Open a dataset folder and split it as configured."""
-    data = SOURCES[config.source](config, Path(root))
+    if config.source not in {*BENCHMARK_SPLITS, *DATASETS}:
+        names = sorted({*BENCHMARK_SPLITS, *DATASETS})
+        raise ConfigError(f'data.source: {config.source!r}; expected one of {names}')
+    data = BENCHMARK_SPLITS.get(config.source, _by_radius)(config, Path(root))
     if len(data.places) == 0:
         raise DatasetError(f'{root}: source {config.source!r} has no training places')
     return data
@@ -50,7 +53,8 @@ def open_training_data(config: DataConfig, root: Path) -> TrainingData:
 def _by_radius(config: DataConfig, root: Path) -> TrainingData:
     """Hold out squares and runs; form tuples by ground distance within a world."""
     keyword = 'sequences' if config.source == 'kitti_bev' else 'runs'
-    dataset = make_dataset(config.source, root, **{keyword: config.runs or None})
+    chosen = {keyword: config.runs} if config.runs else {}
+    dataset = make_dataset(config.source, root, **chosen)
     is_held_out = _in_squares(dataset.positions[:, :2], config)
     is_held_out |= _in_runs(dataset.runs, config.validation_runs)
     kept = np.flatnonzero(spaced(dataset, config.spacing_m) & ~is_held_out)
@@ -157,10 +161,8 @@ def _benchmark_held_out(
     return HeldOut(places, is_query, config.validation_gap, config.positive_m, tuple(sites))
 
 
-SOURCES: dict[str, Callable[[DataConfig, Path], TrainingData]] = {
-    'kitti_bev': _by_radius,
+BENCHMARK_SPLITS: dict[str, Callable[[DataConfig, Path], TrainingData]] = {
     'oxford_baseline': _oxford,
     'oxford_refined': _oxford,
-    'places': _by_radius,
     'wild_places': _wild_places,
 }

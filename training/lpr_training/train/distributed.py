@@ -66,8 +66,12 @@ class Processes:
                 buffer /= self.size
 
     def leave(self) -> None:
-        """Leave the process group at the end of a run."""
+        """Leave the process group at the end of a run.
+
+        All leave together: gloo can abort a process whose peers still use the connection.
+        """
         if self.size > 1:
+            dist.barrier()
             dist.destroy_process_group()
 
 

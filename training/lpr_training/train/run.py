@@ -65,9 +65,9 @@ def fit(
                 folder.save(trainer, epoch, metrics)
             bar.update(epoch + 1 - bar.n)
             bar.set_postfix_str(_summary(metrics, folder.best_recall))
+    processes.leave()
     if processes.is_first and held_out is not None:
         calibrate_weights(folder.chosen_weights, held_out, device=device)
-    processes.leave()
     return folder
 
 

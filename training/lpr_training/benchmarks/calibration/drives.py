@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.database.place_database import DatabaseConfig
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig, KeyframePlanner
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.base import PlaceDataset, Subset
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.evaluation.reference_poses import scan_to_map_poses
 from lpr_training.simulator import (
     OdometryConfig,

@@ -14,8 +14,8 @@ from lpr_ros.core.geometry.se3 import invert
 from lpr_ros.core.io.npz_reader import Expected, NpzFile
 from lpr_ros.core.types import Keyframe
 from lpr_training.benchmarks.registration.pairs import simulated_pairs
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.kitti_bev import CENTER, PIXEL_M, KittiBevDataset
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.evaluation.reference_poses import scan_to_map_poses, settle_poses
 
 DISTANCES_M = (2.0, 20.0)  # between the scans of a pair along a drive

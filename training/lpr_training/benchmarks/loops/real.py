@@ -12,9 +12,9 @@ from lpr_training.benchmarks.loops.recorded_drive import (
     Exclusion,
     RecordedDrive,
 )
-from lpr_training.datasets import make_dataset
 from lpr_training.datasets.kitti_bev import PREFIX as KITTI_PREFIX
 from lpr_training.datasets.lifted_kitti import LiftedKittiDataset
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.evaluation.reference_poses import scan_to_map_poses
 from lpr_training.simulator import OdometryConfig
 from lpr_training.simulator.drive.odometry import drifting

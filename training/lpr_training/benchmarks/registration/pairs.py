@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lpr_ros.core.geometry.points import voxel_downsample
 from lpr_ros.core.geometry.se3 import invert, pose_from_euler, transform_points
 from lpr_ros.core.types import Keyframe
-from lpr_training.datasets import make_dataset
+from lpr_training.datasets.registry import make_dataset
 from lpr_training.descriptors.scan_context import ScanContextConfig, compare, describe
 from lpr_training.simulator import (
     Simulation,

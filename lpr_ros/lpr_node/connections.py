@@ -11,7 +11,7 @@ from lpr_ros.ros_utils.spin import destroy_safely
 from lpr_ros.slam_adapters.registry import SlamAdapters
 
 
-class Interfaces:
+class Connections:
     """Publishers, subscriptions, SLAM adapters and tf listener of a node.
 
     Created once and kept across ~/reset, ~/load_map and lifecycle transitions: DDS discovers

@@ -33,12 +33,16 @@ MAX_LINK_M = 30.0  # along the way, between two loop closures of one family
 # closure is off, beyond the error of odometry. Horizontal, vertical (floors of a garage).
 LOOK_ALIKE_M = np.array([30.0, 30.0, 3.0])
 NOISE_FACTORS, NOISE_WEIGHTS = (1.0, 2.0), (0.95, 0.05)  # odometry is often worse than configured
-LOOK_ALIKE_HEADINGS = 4  # walls are parallel or perpendicular: a wrong heading is one of these
 MAX_DESCRIPTOR_TRUST = 0.95  # the descriptor alone never says more, for or against
-MAX_LOOKS = 8.5  # log-odds that looks alone can reach: some structure repeats
+# Log-odds that looks alone can reach. Some structure repeats: the longer the stretch, the rarer.
+FIRST_LOOKS, LOOKS_PER_M, MAX_LOOKS = 5.5, 1.0 / 60.0, 8.5
+# Between sessions odometry cannot help, and a robot that is lost should not wait for long.
+FIRST_LOOKS_BETWEEN_SESSIONS = 6.5
 MAX_DECEPTIVE_LOOKS = 5.0  # where wrong families are known to look right
 DECEPTIVE_LOOKS = (2.0, 6.0)  # log-odds by looks of a wrong family: none, and all of that doubt
-REFUTED = -20.0  # log-likelihood ratio by which odometry rules a family out
+REFUTED = -20.0  # log-likelihood ratio by which a family, or one of two, is ruled out
+# A loop closure that does not look right must agree with this fraction of its family nearby.
+MIN_AGREEING, NEARBY_M = 0.5, 10.0
 BUILT_TWICE_M = 100.0  # more structure that repeats as a whole is less likely by a factor of e
 ODOMETRY_WEIGHT = 5.0  # of a contradiction by odometry, between sets of families
 MAX_SEEDS = 8  # families that the search for the best set starts from
@@ -226,12 +230,14 @@ class _Group:
 
     def update(self, trust: float) -> BeliefChange:
         """Weigh all families anew; return the loop closures whose belief changed."""
-        labels = self._families(float(chi2.ppf(trust, 6)))
+        max_error = float(chi2.ppf(trust, 6))
+        labels = self._families(max_error)
         self._log_odds = self._weigh(labels)[labels]
         was_trusted = np.array([id(e.loop) in self._trusted for e in self._entries])
         is_old_family = np.isin(labels, labels[was_trusted])
         required = np.where(is_old_family, RETRACT_LOG_ODDS, logit(trust))
-        rows = np.flatnonzero(self._log_odds >= required)
+        fits = self._fits_family(labels, max_error)
+        rows = np.flatnonzero((self._log_odds >= required) & fits)
         now = {id(self._entries[i].loop): self._entries[i].loop for i in rows}
         change = BeliefChange(
             tuple(loop for i, loop in now.items() if i not in self._trusted),
@@ -247,6 +253,18 @@ class _Group:
         labels: NDArray[np.int64] = connected_components(linked, directed=False)[1]
         return labels
 
+    def _fits_family(self, labels: NDArray[np.int64], max_error: float) -> NDArray[np.bool_]:
+        """Return which entries look right, or agree with most of their family nearby.
+
+        A loop closure of large covariance links others that contradict each other.
+        """
+        error, _, _, reach_m = self._pairs
+        is_near = (reach_m <= NEARBY_M) & (labels[:, None] == labels)
+        agreeing = (is_near & (error <= max_error)).sum(axis=1)
+        looks_right = np.array([entry.log_odds > 0.0 for entry in self._entries])
+        fits: NDArray[np.bool_] = looks_right | (agreeing >= MIN_AGREEING * is_near.sum(axis=1))
+        return fits
+
     def _weigh(self, labels: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the log-odds of each family against its rivals and "none"."""
         rows = [np.flatnonzero(labels == family) for family in range(labels.max() + 1)]
@@ -260,6 +278,7 @@ class _Group:
             structure_m=structure_m,
             is_same_stretch=self._share_a_stretch(rows),
             deceptive=self._deceptive,
+            has_odometry=self._is_same_session,
         )
         self._deceptive = families.most_deceptive()
         return weigh(families)
@@ -306,10 +325,18 @@ class Families:
     structure_m: NDArray[np.float64]  # (F,), new structure seen
     is_same_stretch: NDArray[np.bool_]  # (F, F), whether both place the same stretch of the way
     deceptive: float = -np.inf  # own evidence of the worst family refuted before and forgotten
+    has_odometry: bool = True  # that joins query and match, so that looks are not all there is
 
     def most_deceptive(self) -> float:
-        """Return the own evidence of the family that looks best although odometry refutes it."""
-        return float(self.own[self.odometry < REFUTED].max(initial=self.deceptive))
+        """Return the own evidence of the wrong family that looks best.
+
+        A family is wrong if odometry refutes it. Of two that place the same stretch differently,
+        one is wrong, and the one that looks worse shows how well a wrong one can look.
+        """
+        refuted = self.own[self.odometry < REFUTED]
+        one_of_two = np.minimum(self.own[:, None], self.own)
+        one_of_two = one_of_two[self.is_same_stretch & (self.between < REFUTED) & self.has_odometry]
+        return float(np.concatenate([refuted, one_of_two]).max(initial=self.deceptive))
 
 
 def weigh(families: Families) -> NDArray[np.float64]:
@@ -324,6 +351,8 @@ def weigh(families: Families) -> NDArray[np.float64]:
     support = np.maximum(families.odometry, others.max(axis=1)).clip(min=0.0)
     against = families.odometry.clip(max=0.0) + others.min(axis=1).clip(max=0.0)
     looks = np.minimum(families.own, limit)
+    first = FIRST_LOOKS if families.has_odometry else FIRST_LOOKS_BETWEEN_SESSIONS
+    looks = np.minimum(looks, first + LOOKS_PER_M * families.structure_m)
     log_odds: NDArray[np.float64] = np.where(
         best.members,
         np.minimum(looks + support, min(best.evidence, best.limit) + best.odometry),
@@ -480,7 +509,8 @@ def _gaussian_ratio(
     turned = _spread_ratio(
         error[:, heading], covariance[:, heading, heading], np.eye(1) * np.square(np.pi / 2)
     )
-    ratio: NDArray[np.float64] = placed + np.minimum(turned, np.log(LOOK_ALIKE_HEADINGS))
+    # The right heading proves nothing: look-alike streets and houses are parallel.
+    ratio: NDArray[np.float64] = placed + np.minimum(turned, 0.0)
     return ratio
 
 

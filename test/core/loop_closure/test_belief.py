@@ -170,9 +170,9 @@ def test_a_wrong_family_seen_first_is_retracted_and_prevents_nothing(sessions, r
     T_true, new, old = sessions
     run = Run(new, old=old)
     far = ([40.0, 30.0, 0.0], [0.0, 0.0, 0.5])
-    for i in range(LAP, LAP + 8, 2):
+    for i in range(LAP, LAP + 16, 2):
         run.add(wrong_loop(T_true, i, rng, far, log_odds=4.0))
-    assert len(run.published) == 4
+    assert len(run.published) == 8
     for i in range(LAP, LAP + 60, 2):
         run.add(true_loop(T_true, i, rng, log_odds=4.0))
     assert len(run.published) == 30

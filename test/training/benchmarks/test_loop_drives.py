@@ -8,7 +8,7 @@ from toy_graphs import LAP, keyframe, laps, loop_closure
 
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.geometry.se3 import invert, pose_from_euler
-from lpr_ros.core.pipeline import Step
+from lpr_ros.core.pipeline import PipelineConfig, Step
 from lpr_ros.core.types import Candidate, KeyframeQuery, Match, Scan, VerificationResult
 from lpr_training.benchmarks.loops import peers
 from lpr_training.benchmarks.loops.drives import (
@@ -23,6 +23,7 @@ from lpr_training.benchmarks.loops.real import every
 from lpr_training.benchmarks.loops.recorded_drive import RecordedDrive, join_sessions
 from lpr_training.benchmarks.loops.recorder import Recorder
 from lpr_training.benchmarks.loops.retrieval import published_descriptors, retrieval_metrics
+from lpr_training.benchmarks.loops.run import run_drive
 from lpr_training.benchmarks.loops.simulated import WHEELS, WHEELS_NOISE, moved_furniture
 from lpr_training.benchmarks.loops.stages import published_loops, stage_metrics
 from lpr_training.datasets.kitti_bev import CENTER, PREFIX, SCAN_PERIOD_NS, SIDE
@@ -38,6 +39,28 @@ def drive():
     scans = [Scan(NO_POINTS, i * SCAN_PERIOD_NS * 3, invert(T[0]) @ pose) for i, pose in
              enumerate(T)]  # fmt: skip
     return RecordedDrive('laps', scans, T)
+
+
+class MeanPoint:
+    """Describes a cloud by the mean of its points."""
+
+    dim, fingerprint = 3, 'mean point'
+
+    def describe(self, points):
+        return points.mean(axis=0)
+
+
+def test_the_sessions_of_a_drive_are_sessions_of_the_pipeline():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(2, 5, 100, 3)).astype(np.float32)
+    days = [
+        RecordedDrive('day', [Scan(p, i * 10**9, T) for i, (p, T) in enumerate(zip(clouds, poses,
+            strict=True))], poses)
+        for clouds, poses in zip(points, (laps(5), laps(5)), strict=True)
+    ]  # fmt: skip
+    driven = run_drive(join_sessions(days), MeanPoint(), PipelineConfig())
+    sessions = [s.keyframe_query.keyframe.session for s in driven.steps]
+    assert [sessions.count(name) for name in dict.fromkeys(sessions)] == [5, 5]
 
 
 def true_loop(drive, query):

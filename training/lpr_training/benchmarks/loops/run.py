@@ -165,9 +165,7 @@ def run_drive(
     steps = []
     try:
         for index, scan in enumerate(drive.scans):
-            if index in drive.session_starts[1:]:
-                pipeline.recognizer.start_session()
-            steps.append(pipeline.add(scan))
+            steps.append(pipeline.add(replace(scan, odometry_segment=drive.session_of(index))))
     finally:
         pipeline.close()
     return DriveRun([step for step in steps if step is not None])

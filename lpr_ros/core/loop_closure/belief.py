@@ -335,7 +335,8 @@ class Families:
         """
         refuted = self.own[self.odometry < REFUTED]
         one_of_two = np.minimum(self.own[:, None], self.own)
-        one_of_two = one_of_two[self.is_same_stretch & (self.between < REFUTED) & self.has_odometry]
+        is_one_wrong = self.is_same_stretch & (self.between < REFUTED) & self.has_odometry
+        one_of_two = one_of_two[is_one_wrong]
         return float(np.concatenate([refuted, one_of_two]).max(initial=self.deceptive))
 
 

@@ -78,6 +78,19 @@ def test_make_drive_has_the_requested_length_and_speed(suburb):
     assert speed.max() < 5.1
 
 
+@pytest.mark.parametrize('seed', range(3))
+def test_a_drive_turns_and_accelerates_like_a_vehicle(suburb, seed):
+    drive = make_drive(suburb, 1000.0, seed=seed)
+    t = drive.sample_times(10.0)
+    xy = np.stack([np.interp(t, drive.time_s, axis) for axis in drive.xy.T], axis=1)
+    yaw = np.interp(t, drive.time_s, yaw_of(drive.xy))
+    speed = 10.0 * np.linalg.norm(np.diff(xy, axis=0), axis=1)
+    yaw_rate = 10.0 * np.abs(np.diff(yaw))
+    assert np.degrees(yaw_rate).max() < 40.0
+    assert (speed * yaw_rate).max() < 3.0  # m/s^2, sideways
+    assert np.abs(np.diff(speed)).max() * 10.0 < 4.0  # m/s^2, along the way
+
+
 @pytest.mark.parametrize(('length', 'speed'), [(0.0, 8.0), (-5.0, 8.0), (float('nan'), 8.0),
                                                (100.0, 0.0), (np.inf, 8.0)])  # fmt: skip
 def test_make_drive_rejects_a_bad_length_or_speed(suburb, length, speed):

@@ -26,7 +26,10 @@ SPACING_M = 0.25
 DEFAULT_LENGTH_M = 1500.0
 WHEELBASE_M = 2.7
 TRACK_M = 1.6
-LATERAL_ACCELERATION = 2.0  # m/s^2, limits the speed in curves
+# What limits the speed of a vehicle in and around curves.
+LATERAL_ACCELERATION = 2.0  # m/s^2
+MAX_ACCELERATION = 2.0  # m/s^2, along the path; braking too
+MAX_YAW_RATE = np.radians(30.0)  # per second; U-turns are as narrow as the street
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +163,18 @@ def _with_offset(line: Line, seed: int, rng: np.random.Generator) -> Line:
 
 
 def timing(path: Line, speed_mps: float) -> NDArray[np.float64]:
-    """Return the time along the path at the given speed, slower in curves."""
+    """Return the time along the path: at the given speed, slower in curves and before them."""
+    step_m = np.linalg.norm(np.diff(path, axis=0), axis=1)
     heading = tangents(path)
     curvature = np.linalg.norm(np.gradient(heading, axis=0), axis=1) / SPACING_M
-    limit = np.sqrt(LATERAL_ACCELERATION / np.maximum(curvature, 1e-6))
-    speed = np.minimum(speed_mps, limit)
-    speed = gaussian_filter1d(speed, 5.0 / SPACING_M, mode='nearest')
-    pace = 0.5 * (1.0 / speed[1:] + 1.0 / speed[:-1])
-    step = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    return np.concatenate([[0.0], np.cumsum(step * pace)])
+    curvature = np.maximum(curvature, 1e-6)
+    limit = np.minimum(np.sqrt(LATERAL_ACCELERATION / curvature), MAX_YAW_RATE / curvature)
+    squared = np.square(np.minimum(speed_mps, limit))
+    gain = 2.0 * MAX_ACCELERATION * step_m
+    for i, k in enumerate(gain):  # accelerate
+        squared[i + 1] = min(squared[i + 1], squared[i] + k)
+    for i in range(len(gain) - 1, -1, -1):  # brake in time
+        squared[i] = min(squared[i], squared[i + 1] + gain[i])
+    speed = np.sqrt(squared)
+    pace = 2.0 / (speed[1:] + speed[:-1])
+    return np.concatenate([[0.0], np.cumsum(step_m * pace)])

@@ -247,6 +247,58 @@ def test_a_session_of_repeated_structure_is_trusted_less():
     assert limit(8.0) == MAX_DECEPTIVE_LOOKS
 
 
+def test_of_two_that_place_one_stretch_differently_the_worse_shows_what_deceives():
+    def limit(worse, *, is_same_stretch=True, contradiction=-500.0, **fields):
+        return looks_limit(
+            Families(
+                own=np.array([9.0, worse]),
+                odometry=np.zeros(2),
+                between=np.array([[0.0, contradiction], [contradiction, 0.0]]),
+                structure_m=np.zeros(2),
+                is_same_stretch=np.full((2, 2), is_same_stretch),
+                **fields,
+            )
+        )
+
+    assert limit(1.0) == MAX_LOOKS
+    assert limit(7.0) == MAX_DECEPTIVE_LOOKS
+    for harmless in ({'is_same_stretch': False}, {'contradiction': 0.0}, {'has_odometry': False}):
+        assert limit(7.0, **harmless) == MAX_LOOKS
+
+
+def test_one_look_is_not_enough_however_good_it_is(sessions, rng):
+    """Odometry says nothing between sessions; within one it agrees, and one look is enough."""
+    T_true, new, old = sessions
+    assert Run(new, old=old).add(true_loop(T_true, LAP, rng, log_odds=50.0)).trusted == ()
+    assert len(Run(old).add(true_loop(T_true, LAP, rng, log_odds=50.0)).trusted) == 1
+
+
+def test_the_right_heading_proves_nothing(rng):
+    """Look-alike streets are parallel: heading can only contradict."""
+    position_sigma_m = 1000.0  # odometry that has lost its position, not its heading
+    sigma = np.array([*[position_sigma_m] * 3, 0.01, 0.01, 0.01])
+    covariance = np.diag(np.square(sigma))[None]
+    agreeing, turned = np.zeros((1, 6)), np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.5]])
+    assert log_ratio(agreeing, covariance)[0] == pytest.approx(0.0, abs=0.05)
+    assert log_ratio(turned, covariance)[0] < -100.0
+
+
+def test_an_uncertain_loop_does_not_bring_in_what_contradicts_the_family(drive, rng):
+    """It agrees with both, and so links them."""
+    T_true, keyframes = drive
+    run = Run(keyframes)
+    for i in range(LAP, LAP + 20):
+        run.add(true_loop(T_true, i, rng, log_odds=5.0))
+    wide = np.diag(np.square([10.0, 10.0, 10.0, 0.05, 0.05, 0.05]))
+    run.add(true_loop(T_true, LAP + 20, rng, covariance=wide))
+    shifted = wrong_loop(T_true, LAP + 21, rng, ([3.5, 0.0, 0.0], [0.0, 0.0, 0.0]), log_odds=-7.0)
+    run.add(shifted)
+    group = run.belief._groups['a', 'a']
+    assert len({*group._families(30.0).tolist()}) == 1
+    assert len(run.published) == 21
+    assert (shifted.query_id, shifted.match_id) not in run.pairs()
+
+
 def test_the_best_set_is_that_of_brute_force(rng):
     """Without odometry and below the limits its evidence is that of the best consistent subset."""
     for _ in range(30):

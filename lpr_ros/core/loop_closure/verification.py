@@ -186,6 +186,8 @@ class GeometricVerification:
 
     def __init__(self, config: VerificationConfig):
         self._config = config
+        # The last query: all of its candidates are verified one after another.
+        self._query: tuple[NDArray[np.float32], PreparedCloud | None] | None = None
 
     def verify(
         self,
@@ -201,7 +203,9 @@ class GeometricVerification:
         In a row of identical houses the pose shifted by one house can be acceptable too. It is
         returned as an alternative, so that odometry and the way can tell them apart.
         """
-        source = prepare(query.points, self._config.registration)
+        if self._query is None or not np.array_equal(self._query[0], query.points):
+            self._query = query.points, prepare(query.points, self._config.registration)
+        source = self._query[1]
         target = prepare(candidate.points, self._config.registration)
         if source is None or target is None:
             return None

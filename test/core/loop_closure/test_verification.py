@@ -8,6 +8,7 @@ from simulated_pairs import simulate
 
 from lpr_ros.core.errors import CloudError
 from lpr_ros.core.geometry.se3 import invert, local_error, pose_from_euler, transform_points
+from lpr_ros.core.loop_closure import verification
 from lpr_ros.core.loop_closure.overlap import measure_overlap
 from lpr_ros.core.loop_closure.registration import prepare
 from lpr_ros.core.loop_closure.verification import VerificationConfig, make_strategy
@@ -109,6 +110,29 @@ def test_a_keyframe_matches_itself_rotated(drives):
     closure = FULL.verify(turned, keyframe, MATCH)
     assert (closure.query_id, closure.match_id) == (9, 3)
     np.testing.assert_allclose(closure.T_match_query, invert(T_turned), atol=0.02)
+
+
+def test_a_result_does_not_depend_on_what_was_verified_before(drives, monkeypatch):
+    """A query is prepared once for all of its candidates, and never taken for another one."""
+    drive = drives['suburb', 'hdl64']
+    (first, query), (second, other) = drive.pairs(count=2, seed=2)
+    prepared = []
+
+    def prepare_and_count(points, config):
+        prepared.append(points)
+        return prepare(points, config)
+
+    monkeypatch.setattr(verification, 'prepare', prepare_and_count)
+    used = make_strategy(VerificationConfig())
+    steps = [(query, first), (query, second), (other, second), (query, first)]
+    for later, earlier in steps:
+        pair = drive.keyframe(later), drive.keyframe(earlier)
+        result = used.verify(*pair, MATCH)
+        fresh = make_strategy(VerificationConfig()).verify(*pair, MATCH)
+        assert (result is None) == (fresh is None)
+        if fresh is not None:
+            np.testing.assert_allclose(result.T_match_query, fresh.T_match_query, atol=1e-6)
+    assert len(prepared) == 4 * len(steps) - 1
 
 
 @pytest.mark.parametrize('strategy', ['gicp', 'full'])

@@ -270,9 +270,9 @@ class _Group:
         rows = [np.flatnonzero(labels == family) for family in range(labels.max() + 1)]
         gaps_m = np.abs(np.diff(_ends(self._entries)))[:, 0]
         structure_m = np.array([self._structure_m(family) for family in rows])
+        looks = np.array([np.mean([self._entries[i].log_odds for i in f]) for f in rows])
         families = Families(
-            own=(1.0 + structure_m / STRUCTURE_M)
-            * np.array([np.mean([self._entries[i].log_odds for i in f]) for f in rows]),
+            own=evidence_of_looks(looks, structure_m),
             odometry=np.array([self._odometry[f[gaps_m[f].argmin()]] for f in rows]),
             between=self._between(labels),
             structure_m=structure_m,
@@ -308,6 +308,22 @@ class _Group:
         high = np.array([max(way) for way in ways]) + 0.5 * STRUCTURE_M
         shared: NDArray[np.bool_] = (low[:, None] <= high) & (low <= high[:, None])
         return shared
+
+
+def evidence_of_looks(
+    looks: NDArray[np.float64], structure_m: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the evidence (F,) of families by their mean looks and the new structure they saw.
+
+    Good looks add up. Bad ones do not: what has changed since looks bad, too, and would not agree
+    with the way for long at another place.
+    """
+    evidence: NDArray[np.float64] = np.where(
+        looks > 0.0,
+        (1.0 + structure_m / STRUCTURE_M) * looks,
+        looks + LOOKS_PER_M * structure_m,
+    )
+    return evidence
 
 
 def _ends(entries: list[Evidence]) -> NDArray[np.float64]:

@@ -21,8 +21,13 @@ SHARE = Path(get_package_share_directory('lpr_ros'))
 PROFILE_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
 # name, default, description
 ARGUMENTS = (
-    ('points', 'points', 'Topic of the LiDAR scans (sensor_msgs/PointCloud2)'),
-    ('odometry', 'odometry', 'Topic of the odometry (nav_msgs/Odometry)'),
+    (
+        'points',
+        'points',
+        'Topic of the LiDAR scans (sensor_msgs/PointCloud2); with a bag, its only such topic is '
+        'played under this name if there is none of it',
+    ),
+    ('odometry', 'odometry', 'Topic of the odometry (nav_msgs/Odometry); with a bag as points'),
     (
         'params_file',
         '',
@@ -136,5 +141,6 @@ def parameters(values: dict[str, str], flags: dict[str, bool]) -> dict[str, Any]
 
 def player(values: dict[str, str], common: dict[str, Any]) -> Node:
     """Return the player of the bag, which waits for a subscriber of the scans."""
-    command = [values['bag'], '--rate', values['rate'], '--wait', '1', '--quiet']
+    topics = ['--points', values['points'], '--odometry', values['odometry']]
+    command = [values['bag'], '--rate', values['rate'], '--wait', '1', '--quiet', *topics]
     return Node(executable='lpr_player', **common | {'arguments': command + common['arguments']})

@@ -92,6 +92,7 @@ class EventLog:
         self.is_muted = False  # while workers are stopped: what they use is going away
         self._context, self._log = node.context, node.get_logger()
         self._logged_s: dict[str, float] = {}
+        self._silences: dict[str, str] = {}  # as logged last, by topic
 
     def drop_scan(self, kind: str, reason: str) -> None:
         """Count a scan that was received and cannot be used."""
@@ -123,6 +124,14 @@ class EventLog:
     def start_session(self, session: str, reason: str) -> None:
         """Log every session with the reason why it starts."""
         self._log.info(utf8_text(f'session {session!r} starts: {reason}'))
+
+    def silent(self, topic: str, reason: str) -> None:
+        """Log why a topic has no messages, whenever the reason changes; '' if it has some."""
+        is_news = reason != self._silences.get(topic, '')
+        if is_news and (not reason or self._is_due(f'silent {topic}')):
+            self._silences[topic] = reason
+            if reason:
+                self._log.warning(utf8_text(reason))
 
     def fault(self, error: Exception) -> None:
         """Log an unexpected exception with its traceback; the node continues."""
@@ -177,6 +186,7 @@ class RuntimeStatus:
     verification_queue: int
     backends: tuple[str, ...]
     map: MapStatus
+    silence: str = ''  # why topics that should have messages have none
 
     def values(self) -> dict[str, object]:
         """Return the key-value pairs of the status message."""
@@ -190,6 +200,7 @@ class RuntimeStatus:
             'verification_queue': self.verification_queue,
             'backends': ', '.join(self.backends),
             'map_error': self.map.error,
+            'silence': self.silence,
         }
         if self.map.keyframes is not None:
             values['map_keyframes'] = self.map.keyframes
@@ -221,8 +232,8 @@ class Diagnostics:
             values[f'{stage}_mean_ms'] = f'{timing.mean_s * 1e3:.1f}'
             values[f'{stage}_p95_ms'] = f'{timing.p95_s * 1e3:.1f}'
         values['last_error'] = self._statistics.last_error
-        map_error = '' if runtime is None else runtime.map.error
-        level, summary = status_level(state, new, counts, map_error)
+        map_error, silence = ('', '') if runtime is None else (runtime.map.error, runtime.silence)
+        level, summary = status_level(state, new, counts, map_error, silence)
         status = DiagnosticStatus(
             level=level,
             name=self._name,
@@ -236,7 +247,11 @@ class Diagnostics:
 
 
 def status_level(
-    state: str, new: Mapping[str, int], total: Mapping[str, int], map_error: str = ''
+    state: str,
+    new: Mapping[str, int],
+    total: Mapping[str, int],
+    map_error: str = '',
+    silence: str = '',
 ) -> tuple[bytes, str]:
     """Return level and summary, by the counts since the previous message and in total."""
     if new.get('faults'):
@@ -245,6 +260,8 @@ def status_level(
         return DiagnosticStatus.WARN, f'Map not saved: {map_error}'
     if state != 'active':
         return DiagnosticStatus.OK, state.capitalize()
+    if silence:
+        return DiagnosticStatus.WARN, silence
     dropped = {name: number for name, number in new.items() if number and _is_drop(name)}
     # A sensor faster than the keyframes need always loses some scans; losing half means that
     # the node is too slow.

@@ -14,13 +14,15 @@ from lpr_ros.conversions.poses import check_stamp, pose_from_message
 from lpr_ros.core.errors import ScanError
 from lpr_ros.core.timing import stamp_ns
 from lpr_ros.core.types import Scan
-from lpr_ros.lpr_node.config import NodeConfig, QosConfig
+from lpr_ros.lpr_node.config import NodeConfig, QosConfig, SubscriptionQosConfig
 from lpr_ros.lpr_node.diagnostics import ODOMETRY_DROPPED, SCANS_LOST, EventLog
 from lpr_ros.lpr_node.extrinsics import Extrinsic
 from lpr_ros.lpr_node.odometry_buffer import OdometryBuffer
 from lpr_ros.ros_utils.spin import destroy_safely
+from lpr_ros.ros_utils.topic_watch import TopicWatch
 
 MAX_SOURCES = 64  # frames of clouds whose sequence numbers are tracked
+WITHOUT_ODOMETRY = '; for a LiDAR alone set use_odometry: false and keyframes.interval_s'
 
 
 class ScanReader:
@@ -66,6 +68,7 @@ class Inputs:
         self._statistics = events.statistics
         self._subscriptions: list[Subscription] = []
         self._subscribed: tuple[bool, QosConfig] | None = None  # settings of the subscriptions
+        self._watches: dict[str, TopicWatch] = {}  # by the counter of received messages
         self._reader: ScanReader | None = None
         self._on_scan: Callable[[PointCloud2], None] = _ignore
         self._is_active = False
@@ -91,6 +94,9 @@ class Inputs:
             self._subscribe(config)
             self._subscribed = settings
         self._sequence_numbers = {}
+        received = self._statistics.counts()
+        for counter, watch in self._watches.items():
+            watch.restart(received.get(counter, 0))
         self._is_active = True
         return ', '.join(subscription.topic_name for subscription in self._subscriptions)
 
@@ -98,18 +104,51 @@ class Inputs:
         """Ignore all messages from now on."""
         self._is_active = False
 
+    def silence(self) -> str:
+        """Return why topics have no messages, and log it; '' while all have. Timer."""
+        if not self._is_active:
+            return ''
+        received = self._statistics.counts()
+        texts = {
+            counter: watch.silence(received.get(counter, 0))
+            for counter, watch in self._watches.items()
+        }
+        for counter, text in texts.items():
+            self._events.silent(counter, text)
+        return '; '.join(filter(None, texts.values()))
+
     def _subscribe(self, config: NodeConfig) -> None:
         create, qos = self._node.create_subscription, config.qos
         if config.use_odometry:
             self._subscriptions.append(
                 create(Odometry, 'odometry', self._on_odometry, qos.odometry.profile())
             )
+            self._watch('odometry', Odometry, 'odometry', qos.odometry, WITHOUT_ODOMETRY)
         self._points_topic = self._node.resolve_topic_name('points')
         self._subscriptions.append(
             create(PointCloud2, 'points', self._on_points, qos.points.profile())
         )
+        self._watch('scans', PointCloud2, 'points', qos.points)
+
+    def _watch(
+        self,
+        counter: str,
+        message: type,
+        topic: str,
+        qos: SubscriptionQosConfig,
+        remedy: str = '',
+    ) -> None:
+        self._watches[counter] = TopicWatch(
+            self._node,
+            message,
+            self._node.resolve_topic_name(topic),
+            qos.profile(),
+            argument=topic,
+            remedy=remedy,
+        )
 
     def _unsubscribe(self) -> None:
+        self._watches = {}
         for subscription in self._subscriptions:
             destroy_safely(
                 self._node, lambda gone=subscription: self._node.destroy_subscription(gone)

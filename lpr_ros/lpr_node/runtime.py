@@ -164,6 +164,7 @@ class LprRuntime:
             verification_queue=self._drive.workers.queue_length,
             backends=self._connections.adapters.names,
             map=self._map.status(),
+            silence=self._connections.inputs.silence(),
         )
 
     def close(self) -> None:

@@ -51,6 +51,15 @@ def test_arguments_select_the_nodes(load):
                for name in ('lpr_node', 'pose_graph_node', 'rviz2'))  # fmt: skip
 
 
+def test_the_player_publishes_the_topics_that_the_nodes_subscribe_to(load):
+    nodes = started(load('lpr.launch.py'), bag='drive.mcap', odometry='/odom', namespace='robot')
+    command = nodes['lpr_player'].arguments
+    assert command[command.index('--points') + 1] == 'points'
+    assert command[command.index('--odometry') + 1] == '/odom'
+    assert nodes['lpr_player'].namespace == nodes['lpr_node'].namespace == 'robot'
+    assert nodes['lpr_node'].remappings == [('odometry', '/odom')]
+
+
 def test_executables_are_console_scripts_of_the_package(load):
     nodes = started(load('lpr.launch.py'), pose_graph='true', bag='drive.mcap')
     scripts = set(re.findall(r"'(\w+) = lpr_ros\.", (ROOT / 'setup.py').read_text()))

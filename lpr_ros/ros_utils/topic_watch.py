@@ -1,0 +1,98 @@
+"""Notice that a topic is silent, and explain why: what is published instead, and with which QoS."""
+
+from collections.abc import Iterable, Iterator
+import os
+import time
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
+
+SILENCE_S = 5.0  # longer than discovery takes, and than any LiDAR or odometry pauses
+MAX_LISTED = 10
+
+
+class TopicWatch:
+    """Compares the number of received messages with the time that passes. One thread."""
+
+    def __init__(
+        self, node: Node, message: type, topic: str, qos: QoSProfile, *, argument: str, remedy: str
+    ):
+        """Watch the subscription to `topic`, a name as the node resolved it.
+
+        `argument` is the launch argument that sets the topic, `remedy` what else a user can do.
+        """
+        self._node, self._qos = node, qos
+        self._topic, self._type = topic, type_name(message)
+        self._argument, self._remedy = argument, remedy
+        self._received = 0
+        self._since_s = time.monotonic()
+
+    def restart(self, received: int) -> None:
+        """Count the silence from now on."""
+        self._received, self._since_s = received, time.monotonic()
+
+    def silence(self, received: int) -> str:
+        """Return why no message arrives, '' if one arrived in the last seconds."""
+        if received != self._received:
+            self.restart(received)
+        if time.monotonic() - self._since_s < SILENCE_S:
+            return ''
+        return f'no message on {self._topic} for {SILENCE_S:g} s: {self._explain()}'
+
+    def _explain(self) -> str:
+        publishers = self._node.get_publishers_info_by_topic(self._topic)
+        if not publishers:
+            return self._not_published()
+        problems = [text for info in publishers for text in self._problems(info)]
+        if problems:
+            return '; '.join(problems)
+        names = _joined(_node_of(info) for info in publishers)
+        return f'{names} publishes the topic but sends nothing'
+
+    def _not_published(self) -> str:
+        """Name the topics of the same type: one of them is probably the one that was meant."""
+        others = [
+            name
+            for name, types in self._node.get_topic_names_and_types()
+            if self._type in types and self._node.count_publishers(name)
+        ]
+        if others:
+            return (
+                f'nobody publishes it. {self._type} is published on {_joined(others)}: '
+                f'set {self._argument}:={others[0]}{self._remedy}'
+            )
+        domain = os.environ.get('ROS_DOMAIN_ID', '0')
+        return (
+            f'nobody publishes it, nor any other {self._type} in ROS_DOMAIN_ID {domain}: start '
+            f'the driver or the bag{self._remedy}'
+        )
+
+    def _problems(self, info: Any) -> Iterator[str]:
+        """Yield why a publisher of the topic and this subscription do not match."""
+        if info.topic_type != self._type:
+            yield f'{_node_of(info)} publishes {info.topic_type}, expected {self._type}'
+            return
+        compatibility, reason = qos_check_compatible(info.qos_profile, self._qos)
+        if compatibility == QoSCompatibility.ERROR:
+            text = reason.replace('ERROR: ', '').rstrip('; ').lower()
+            yield (
+                f'the QoS of {_node_of(info)} does not match ({text}): change the publisher or '
+                f'qos.{self._argument}.*'
+            )
+
+
+def type_name(message: type) -> str:
+    """Return the ROS name of a message class, such as sensor_msgs/msg/PointCloud2."""
+    package, kind, *_ = message.__module__.split('.')
+    return f'{package}/{kind}/{message.__name__}'
+
+
+def _node_of(info: Any) -> str:
+    return f'{info.node_namespace.rstrip("/")}/{info.node_name}'
+
+
+def _joined(names: Iterable[str]) -> str:
+    listed = sorted(set(names))
+    more = f' and {len(listed) - MAX_LISTED} more' if len(listed) > MAX_LISTED else ''
+    return ', '.join(listed[:MAX_LISTED]) + more

@@ -92,7 +92,7 @@ class EventLog:
         self.is_muted = False  # while workers are stopped: what they use is going away
         self._context, self._log = node.context, node.get_logger()
         self._logged_s: dict[str, float] = {}
-        self._silences: dict[str, str] = {}  # as logged last, by topic
+        self._happened: set[str] = set()
 
     def drop_scan(self, kind: str, reason: str) -> None:
         """Count a scan that was received and cannot be used."""
@@ -125,13 +125,16 @@ class EventLog:
         """Log every session with the reason why it starts."""
         self._log.info(utf8_text(f'session {session!r} starts: {reason}'))
 
-    def silent(self, topic: str, reason: str) -> None:
-        """Log why a topic has no messages, whenever the reason changes; '' if it has some."""
-        is_news = reason != self._silences.get(topic, '')
-        if is_news and (not reason or self._is_due(f'silent {topic}')):
-            self._silences[topic] = reason
-            if reason:
-                self._log.warning(utf8_text(reason))
+    def first(self, what: str, text: str) -> None:
+        """Log the first event of its kind in the life of the node."""
+        if what not in self._happened:
+            self._happened.add(what)
+            self._log.info(utf8_text(f'first {what}: {text}'))
+
+    def tell(self, kind: str, text: str) -> None:
+        """Log something that goes as it should, throttled by kind."""
+        if self._is_due(kind):
+            self._log.info(utf8_text(text))
 
     def fault(self, error: Exception) -> None:
         """Log an unexpected exception with its traceback; the node continues."""
@@ -206,6 +209,17 @@ class RuntimeStatus:
             values['map_keyframes'] = self.map.keyframes
             values['map_age_s'] = f'{self.map.age_s:.0f}'
         return values
+
+
+def progress(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts that tell how a drive goes."""
+    return {
+        'scans': counts.get('scans', 0),
+        'keyframes': counts.get('described', 0),
+        'loop closures': counts.get('loops', 0),
+        'dropped scans': sum(n for name, n in counts.items() if name.startswith(SCANS_DROPPED)),
+        'lost scans': counts.get(SCANS_LOST, 0),
+    }
 
 
 class Diagnostics:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+import time
 from typing import Any
 
 from nav_msgs.msg import Odometry
@@ -14,7 +15,7 @@ from lpr_ros.conversions.poses import check_stamp, pose_from_message
 from lpr_ros.core.errors import ScanError
 from lpr_ros.core.timing import stamp_ns
 from lpr_ros.core.types import Scan
-from lpr_ros.lpr_node.config import NodeConfig, QosConfig, SubscriptionQosConfig
+from lpr_ros.lpr_node.config import NodeConfig, QosConfig
 from lpr_ros.lpr_node.diagnostics import ODOMETRY_DROPPED, SCANS_LOST, EventLog
 from lpr_ros.lpr_node.extrinsics import Extrinsic
 from lpr_ros.lpr_node.odometry_buffer import OdometryBuffer
@@ -22,7 +23,6 @@ from lpr_ros.ros_utils.spin import destroy_safely
 from lpr_ros.ros_utils.topic_watch import TopicWatch
 
 MAX_SOURCES = 64  # frames of clouds whose sequence numbers are tracked
-WITHOUT_ODOMETRY = '; for a LiDAR alone set use_odometry: false and keyframes.interval_s'
 
 
 class ScanReader:
@@ -73,6 +73,8 @@ class Inputs:
         self._on_scan: Callable[[PointCloud2], None] = _ignore
         self._is_active = False
         self._frames = ('', '')
+        self._first_scan = ''  # what it was like
+        self._first_tick: tuple[float, int] | None = None  # time, number of scans
         self._publisher_count = 0  # of clouds
         self._sequence_numbers: dict[str, int] = {}  # of the last cloud, by publisher
 
@@ -104,18 +106,25 @@ class Inputs:
         """Ignore all messages from now on."""
         self._is_active = False
 
-    def silence(self) -> str:
-        """Return why topics have no messages, and log it; '' while all have. Timer."""
+    def tick(self) -> str:
+        """Log what arrives and what does not; return why topics are silent, '' if none is."""
         if not self._is_active:
             return ''
         received = self._statistics.counts()
-        texts = {
-            counter: watch.silence(received.get(counter, 0))
-            for counter, watch in self._watches.items()
-        }
-        for counter, text in texts.items():
-            self._events.silent(counter, text)
-        return '; '.join(filter(None, texts.values()))
+        self._log_first_scan(received.get('scans', 0))
+        reasons = [watch.check(received.get(name, 0)) for name, watch in self._watches.items()]
+        return '; '.join(filter(None, reasons))
+
+    def _log_first_scan(self, scans: int) -> None:
+        """Log the first scan when the rate of those after it is known."""
+        if not self._first_scan:
+            return
+        if self._first_tick is None:
+            self._first_tick = time.monotonic(), scans
+        else:
+            start_s, before = self._first_tick
+            rate_hz = (scans - before) / (time.monotonic() - start_s)
+            self._events.first('scan', f'{self._first_scan}, {rate_hz:.1f} scans/s')
 
     def _subscribe(self, config: NodeConfig) -> None:
         create, qos = self._node.create_subscription, config.qos
@@ -123,28 +132,24 @@ class Inputs:
             self._subscriptions.append(
                 create(Odometry, 'odometry', self._on_odometry, qos.odometry.profile())
             )
-            self._watch('odometry', Odometry, 'odometry', qos.odometry, WITHOUT_ODOMETRY)
+            self._watches['odometry'] = TopicWatch(
+                self._node,
+                Odometry,
+                'odometry',
+                qos.odometry.profile(),
+                remedy='; for a LiDAR alone set use_odometry: false and keyframes.interval_s',
+                qos_remedy=' or set qos.odometry.reliability',
+            )
         self._points_topic = self._node.resolve_topic_name('points')
         self._subscriptions.append(
             create(PointCloud2, 'points', self._on_points, qos.points.profile())
         )
-        self._watch('scans', PointCloud2, 'points', qos.points)
-
-    def _watch(
-        self,
-        counter: str,
-        message: type,
-        topic: str,
-        qos: SubscriptionQosConfig,
-        remedy: str = '',
-    ) -> None:
-        self._watches[counter] = TopicWatch(
+        self._watches['scans'] = TopicWatch(
             self._node,
-            message,
-            self._node.resolve_topic_name(topic),
-            qos.profile(),
-            argument=topic,
-            remedy=remedy,
+            PointCloud2,
+            'points',
+            qos.points.profile(),
+            qos_remedy=' or set qos.points.reliability',
         )
 
     def _unsubscribe(self) -> None:
@@ -161,6 +166,7 @@ class Inputs:
         number = info.get('publication_sequence_number')  # not in Humble
         if number is not None:
             self._count_lost(message.header.frame_id, number)
+        self._first_scan = self._first_scan or summary(message)
         self._on_scan(message)
 
     def _count_lost(self, frame_id: str, number: int) -> None:
@@ -190,9 +196,17 @@ class Inputs:
         if frames != self._frames:
             self._frames = frames
             self._on_frame(frames[0])
+            self._events.tell('frames', f'odometry: {frames[1]!r} in {frames[0]!r}')
         self._reader.base_frame = frames[1]
         if not self._reader.odometry.add(stamp_ns(message.header), T_odom_base):
             self._statistics.count(f'{ODOMETRY_DROPPED}out_of_order')
+
+
+def summary(message: PointCloud2) -> str:
+    """Return size, fields and frame of a cloud as text."""
+    fields = ', '.join(f.name for f in message.fields)
+    points = message.width * message.height
+    return f'{points} points ({fields}) in frame {message.header.frame_id!r}'
 
 
 def _ignore(message: PointCloud2) -> None:

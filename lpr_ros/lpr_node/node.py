@@ -80,6 +80,11 @@ class LprNode(LifecycleNode):
     def start(self) -> None:
         """Configure and activate if the parameter autostart is set; LprError if that fails."""
         if not self._settings.read().autostart:
+            self.get_logger().info(
+                'unconfigured: waiting for a lifecycle manager (ros2 lifecycle set '
+                f'{self.get_fully_qualified_name()} configure, then activate); with '
+                'autostart:=true the node does both by itself'
+            )
             return
         if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
             raise LprError('startup failed, see the errors above')

@@ -1,6 +1,7 @@
-"""Notice that a topic is silent, and explain why: what is published instead, and with which QoS."""
+"""Notice that a topic is silent, and log why: what is published instead, and with which QoS."""
 
 from collections.abc import Iterable, Iterator
+import math
 import os
 import time
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 from rclpy.node import Node
 from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
 
+from lpr_ros.core.errors import utf8_text
+
 SILENCE_S = 5.0  # longer than discovery takes, and than any LiDAR or odometry pauses
+LOG_INTERVAL_S = 30.0
 MAX_LISTED = 10
 
 
@@ -16,29 +20,41 @@ class TopicWatch:
     """Compares the number of received messages with the time that passes. One thread."""
 
     def __init__(
-        self, node: Node, message: type, topic: str, qos: QoSProfile, *, argument: str, remedy: str
+        self,
+        node: Node,
+        message: type,
+        topic: str,
+        qos: QoSProfile,
+        *,
+        remedy: str = '',
+        qos_remedy: str = '',
     ):
-        """Watch the subscription to `topic`, a name as the node resolved it.
-
-        `argument` is the launch argument that sets the topic, `remedy` what else a user can do.
-        """
+        """Watch a subscription; the remedies say what a user can do besides renaming the topic."""
         self._node, self._qos = node, qos
-        self._topic, self._type = topic, type_name(message)
-        self._argument, self._remedy = argument, remedy
+        self._name, self._topic = topic, node.resolve_topic_name(topic)
+        self._type = type_name(message)
+        self._remedy, self._qos_remedy = remedy, qos_remedy
         self._received = 0
         self._since_s = time.monotonic()
+        self._logged, self._logged_s = '', -math.inf
 
     def restart(self, received: int) -> None:
         """Count the silence from now on."""
         self._received, self._since_s = received, time.monotonic()
 
-    def silence(self, received: int) -> str:
-        """Return why no message arrives, '' if one arrived in the last seconds."""
+    def check(self, received: int) -> str:
+        """Return why no message arrives, '' if one arrived in the last seconds; log changes."""
+        now_s = time.monotonic()
         if received != self._received:
             self.restart(received)
-        if time.monotonic() - self._since_s < SILENCE_S:
+        if now_s - self._since_s < SILENCE_S:
+            self._logged = ''
             return ''
-        return f'no message on {self._topic} for {SILENCE_S:g} s: {self._explain()}'
+        reason = f'no message on {self._topic} for {SILENCE_S:g} s: {self._explain()}'
+        if reason != self._logged and now_s - self._logged_s >= LOG_INTERVAL_S:
+            self._node.get_logger().warning(utf8_text(reason))
+            self._logged, self._logged_s = reason, now_s
+        return reason
 
     def _explain(self) -> str:
         publishers = self._node.get_publishers_info_by_topic(self._topic)
@@ -60,7 +76,7 @@ class TopicWatch:
         if others:
             return (
                 f'nobody publishes it. {self._type} is published on {_joined(others)}: '
-                f'set {self._argument}:={others[0]}{self._remedy}'
+                f'set {self._name}:={others[0]}{self._remedy}'
             )
         domain = os.environ.get('ROS_DOMAIN_ID', '0')
         return (
@@ -77,8 +93,8 @@ class TopicWatch:
         if compatibility == QoSCompatibility.ERROR:
             text = reason.replace('ERROR: ', '').rstrip('; ').lower()
             yield (
-                f'the QoS of {_node_of(info)} does not match ({text}): change the publisher or '
-                f'qos.{self._argument}.*'
+                f'the QoS of {_node_of(info)} does not match ({text}): change that of the '
+                f'publisher{self._qos_remedy}'
             )
 
 

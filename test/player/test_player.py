@@ -139,7 +139,7 @@ def test_names_are_asked_for_if_the_recording_has_several(ros: Ros):
     assert published_names(node, topics, '', '') == {}
     assert published_names(node, topics, '/b', '/odom') == {}
     assert published_names(node, topics, 'a', 'odometry') == {'/odom': '/odometry'}
-    with pytest.raises(DatasetError, match='no /points but 2 topics .* /a or /b'):
+    with pytest.raises(DatasetError, match=r'no /points but 2 topics .* /a or /b'):
         published_names(node, topics, 'points', '')
     with pytest.raises(DatasetError, match='no PointCloud2 topic, only /odom'):
         published_names(node, {'/odom': Odometry}, 'points', '')

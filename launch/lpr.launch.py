@@ -119,12 +119,23 @@ def nodes(context: LaunchContext) -> list[Node]:
 
 
 def parameter_files(values: dict[str, str]) -> list[str]:
-    """Return the parameter files; later ones override earlier ones."""
+    """Return the parameter files, later ones override earlier ones; an error stops the launch."""
     files = []
-    if values['preset']:
-        files.append(str(SHARE / 'config' / 'presets' / f'{values["preset"]}.yaml'))
-    if values['params_file']:
-        files.append(values['params_file'])
+    if preset := values['preset']:
+        folder = SHARE / 'config' / 'presets'
+        names = sorted(path.stem for path in folder.glob('*.yaml'))
+        if preset not in names:
+            raise ValueError(f'preset {preset!r}: expected one of {", ".join(names)}')
+        files.append(str(folder / f'{preset}.yaml'))
+    if given := values['params_file']:
+        path = Path(given).expanduser()
+        if not path.is_file():  # launch_ros only warns
+            names = sorted(p.name for p in path.parent.glob('*.yaml'))
+            raise ValueError(
+                f'params_file {given!r}: no such file; in {path.parent.resolve()} there is '
+                f'{", ".join(names) or "no .yaml file"}'
+            )
+        files.append(str(path))
     return files
 
 

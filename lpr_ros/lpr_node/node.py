@@ -28,6 +28,8 @@ THREADS = 2  # one for topics, one for slow services
 # Python switches threads every 5 ms by default. Taking a scan needs the GIL many times, and a
 # scan that is not taken before the next two arrive is lost.
 SWITCH_INTERVAL_S = 0.0005
+# Of pose_graph_node: one file may have the parameters of both.
+POSE_GRAPH_PARAMETERS = ('g2o_path', 'map_frame', 'optimizer', 'path_interval_s')
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -36,7 +38,7 @@ class LprNode(LifecycleNode):
 
     def __init__(self, **options: Any):
         super().__init__('lpr_node', **options)
-        self._settings = ConfigParameters(self, NodeConfig())
+        self._settings = ConfigParameters(self, NodeConfig(), others=POSE_GRAPH_PARAMETERS)
         self._runtime: LprRuntime | None = None
         self._runtime_lock = threading.RLock()  # transitions and services run in two threads
         self._state = 'unconfigured'

@@ -43,6 +43,34 @@ from lpr_ros.ros_utils.topic_watch import TopicWatch
 
 WARN_INTERVAL_S = 5.0
 WATCH_INTERVAL_S = 1.0
+# Of lpr_node: one file may have the parameters of both.
+LPR_NODE_PARAMETERS = (
+    'adapters',
+    'autosave_s',
+    'autostart',
+    'backends',
+    'belief',
+    'database',
+    'device',
+    'device_fallback',
+    'extrinsic',
+    'extrinsic_source',
+    'keyframes',
+    'load_map',
+    'map_path',
+    'max_candidates',
+    'odometry_gap_s',
+    'odometry_wait_s',
+    'qos',
+    'sequence',
+    'session',
+    'threads',
+    'use_odometry',
+    'verification',
+    'verification_queue_size',
+    'verification_timeout_s',
+    'weights',
+)
 KEYFRAMES, ODOMETRY_TOPIC = 'lpr_node/keyframes', 'odometry'
 
 
@@ -77,7 +105,7 @@ class PoseGraphNode(Node):
 
     def __init__(self, **options: object):
         super().__init__('pose_graph_node', **options)
-        parameters = ConfigParameters(self, PoseGraphNodeConfig())
+        parameters = ConfigParameters(self, PoseGraphNodeConfig(), others=LPR_NODE_PARAMETERS)
         self._config = parameters.read()
         parameters.watch(lambda config: None)  # rejects changes: all are read on startup only
         self._updater = GraphUpdater(self._config.optimizer, self._config.odometry_noise)

@@ -67,14 +67,27 @@ def test_executables_are_console_scripts_of_the_package(load):
     assert {name for name, node in nodes.items() if node.package == 'lpr_ros'} <= scripts
 
 
-def test_both_nodes_read_the_same_parameter_files(load):
+def test_both_nodes_read_the_same_parameter_files(load, tmp_path):
     """So that one /** entry sets odometry_noise for both."""
+    mine = tmp_path / 'mine.yaml'
+    mine.touch()
     nodes = started(
-        load('lpr.launch.py'), pose_graph='true', preset='livox', params_file='mine.yaml'
+        load('lpr.launch.py'), pose_graph='true', preset='livox', params_file=str(mine)
     )
-    expected = [str(ROOT / 'config' / 'presets' / 'livox.yaml'), 'mine.yaml']
+    expected = [str(ROOT / 'config' / 'presets' / 'livox.yaml'), str(mine)]
     for name in ('lpr_node', 'pose_graph_node'):
         assert nodes[name].parameters[:-1] == expected
+
+
+def test_a_missing_preset_or_file_stops_the_launch_with_the_names_there_are(load, tmp_path):
+    module = load('lpr.launch.py')
+    with pytest.raises(ValueError, match=r"preset 'livoks': expected one of lio_sam, livox, vel"):
+        started(module, preset='livoks')
+    (tmp_path / 'other.yaml').touch()
+    with pytest.raises(ValueError, match=r'mine\.yaml.* no such file; .* there is other\.yaml'):
+        started(module, params_file=str(tmp_path / 'mine.yaml'))
+    with pytest.raises(ValueError, match=r'there is no \.yaml file'):
+        started(module, params_file=str(tmp_path / 'nowhere' / 'mine.yaml'))
 
 
 @pytest.mark.parametrize('name', ['lpr.launch.py', 'demo.launch.py'])

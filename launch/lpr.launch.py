@@ -13,6 +13,7 @@ from typing import Any
 from ament_index_python.packages import get_package_share_directory
 from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
@@ -92,7 +93,7 @@ def nodes(context: LaunchContext) -> list[Node]:
         Node(
             executable='lpr_node',
             name='lpr_node',
-            sigterm_timeout='120',  # SIGKILL any earlier could interrupt saving the map
+            sigkill_timeout='120',  # any earlier, it could interrupt saving the map
             parameters=[*files, time | parameters(values, flags)],
             remappings=topics,
             **common,
@@ -151,7 +152,17 @@ def parameters(values: dict[str, str], flags: dict[str, bool]) -> dict[str, Any]
 
 
 def player(values: dict[str, str], common: dict[str, Any]) -> Node:
-    """Return the player of the bag, which waits for a subscriber of the scans."""
+    """Return the player of the bag, which waits for a subscriber of the scans.
+
+    The nodes stay at the end of the bag, but without a player that works they have nothing to do.
+    """
     topics = ['--points', values['points'], '--odometry', values['odometry']]
     command = [values['bag'], '--rate', values['rate'], '--wait', '1', '--quiet', *topics]
-    return Node(executable='lpr_player', **common | {'arguments': command + common['arguments']})
+    arguments = {'arguments': command + common['arguments']}
+    return Node(executable='lpr_player', on_exit=end_with_failed_player, **common | arguments)
+
+
+def end_with_failed_player(event: ProcessExited, context: LaunchContext) -> None:
+    """End the launch, with an error, if the player did."""
+    if event.returncode != 0 and not context.is_shutdown:
+        raise RuntimeError(f'lpr_player failed with exit status {event.returncode}, see above')

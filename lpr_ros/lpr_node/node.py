@@ -24,6 +24,11 @@ from lpr_ros.lpr_node.runtime import LprRuntime
 from lpr_ros.ros_utils.parameters import ConfigParameters
 from lpr_ros.ros_utils.spin import run_node
 
+HELP = """Recognize places that were visited before, and publish verified loop closures.
+
+Subscribes to points (sensor_msgs/PointCloud2) and odometry (nav_msgs/Odometry); publishes
+~/loop_closures (nav_msgs/Odometry). All topics, services and parameters: docs/node.md.
+    lpr_node --ros-args -p autostart:=true -r points:=/velodyne_points -r odometry:=/odom"""
 THREADS = 2  # one for topics, one for slow services
 # Python switches threads every 5 ms by default. Taking a scan needs the GIL many times, and a
 # scan that is not taken before the next two arrive is lost.
@@ -207,4 +212,4 @@ def make_node() -> LprNode:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    return run_node(make_node, argv, threads=THREADS)
+    return run_node(make_node, argv, name='lpr_node', description=HELP, threads=THREADS)

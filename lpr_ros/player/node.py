@@ -27,7 +27,6 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
-from rclpy.utilities import remove_ros_args
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import PointCloud2
 from tqdm import tqdm
@@ -38,7 +37,7 @@ from lpr_ros.core.recordings.bag_index import STATIC_TRANSFORMS
 from lpr_ros.core.recordings.bag_reader import is_ground_truth
 from lpr_ros.core.timing import NS_PER_S
 from lpr_ros.player.sources import CLOCK, Playback, open_playback
-from lpr_ros.ros_utils.spin import STOP_SIGNALS, ignore_signals
+from lpr_ros.ros_utils.spin import STOP_SIGNALS, ignore_signals, user_arguments
 
 BAR_FORMAT = '{desc}{percentage:3.0f}% |{bar}| {n:.1f}/{total:.1f} s, {elapsed} elapsed'
 CLOCK_PERIOD_S = 0.01
@@ -200,7 +199,7 @@ def published_names(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, also when interrupted, or 1 on bad input."""
     arguments = sys.argv if argv is None else ['lpr_player', *argv]
-    args = build_parser().parse_args(remove_ros_args(arguments)[1:])
+    args = build_parser().parse_args(user_arguments(arguments))
     _interrupt_once()
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:

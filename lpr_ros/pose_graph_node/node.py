@@ -300,4 +300,4 @@ class PoseGraphNode(Node):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
-    return run_node(PoseGraphNode, argv)
+    return run_node(PoseGraphNode, argv, name='pose_graph_node', description=__doc__ or '')

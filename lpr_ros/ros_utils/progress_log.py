@@ -17,11 +17,9 @@ class ProgressLog:
 
     def tick(self, totals: Mapping[str, int]) -> None:
         """Log the totals if they changed and the interval is over."""
-        if time.monotonic() < self._due_s or totals == self._previous:
+        growth = {name: total - self._previous.get(name, 0) for name, total in totals.items()}
+        if time.monotonic() < self._due_s or not any(growth.values()):
             return
-        parts = [
-            f'{name} {total} ({total - self._previous.get(name, 0):+d})'
-            for name, total in totals.items()
-        ]
+        parts = [f'{name} {total} ({growth[name]:+d})' for name, total in totals.items()]
         self._log.info(', '.join(parts))
         self._previous, self._due_s = dict(totals), time.monotonic() + INTERVAL_S

@@ -14,6 +14,7 @@ from lpr_ros.core.errors import utf8_text
 SILENCE_S = 5.0  # longer than discovery takes, and than any LiDAR or odometry pauses
 LOG_INTERVAL_S = 30.0
 MAX_LISTED = 10
+OUR_NODES = ('lpr_node', 'pose_graph_node')
 
 
 class TopicWatch:
@@ -71,7 +72,7 @@ class TopicWatch:
         others = [
             name
             for name, types in self._node.get_topic_names_and_types()
-            if self._type in types and self._node.count_publishers(name)
+            if self._type in types and self._is_input(name)
         ]
         if others:
             return (
@@ -83,6 +84,11 @@ class TopicWatch:
             f'nobody publishes it, nor any other {self._type} in ROS_DOMAIN_ID {domain}: start '
             f'the driver or the bag{self._remedy}'
         )
+
+    def _is_input(self, topic: str) -> bool:
+        """Return whether another package publishes the topic: ours are results, not inputs."""
+        publishers = self._node.get_publishers_info_by_topic(topic)
+        return any(info.node_name not in OUR_NODES for info in publishers)
 
     def _problems(self, info: Any) -> Iterator[str]:
         """Yield why a publisher of the topic and this subscription do not match."""

@@ -67,6 +67,23 @@ def test_executables_are_console_scripts_of_the_package(load):
     assert {name for name, node in nodes.items() if node.package == 'lpr_ros'} <= scripts
 
 
+def test_a_player_that_fails_ends_the_launch(load):
+    from launch import LaunchContext
+
+    nodes = started(load('lpr.launch.py'), bag='drive.mcap')
+    on_exit, context = nodes['lpr_player'].on_exit, LaunchContext()
+    assert on_exit(SimpleNamespace(returncode=0), context) is None  # the end of the bag
+    with pytest.raises(RuntimeError, match='lpr_player failed with exit status 1'):
+        on_exit(SimpleNamespace(returncode=1), context)
+
+
+def test_a_node_that_saves_its_map_is_asked_soon_and_killed_late(load):
+    """An interrupt of the launch alone reaches its nodes as SIGTERM: 5 s later by default."""
+    node = started(load('lpr.launch.py'))['lpr_node']
+    assert not hasattr(node, 'sigterm_timeout')
+    assert float(node.sigkill_timeout) >= 60.0
+
+
 def test_both_nodes_read_the_same_parameter_files(load, tmp_path):
     """So that one /** entry sets odometry_noise for both."""
     mine = tmp_path / 'mine.yaml'

@@ -11,8 +11,10 @@ def test_totals_are_logged_with_their_growth_and_only_when_they_change(monkeypat
     monkeypatch.setattr(progress_log.time, 'monotonic', lambda: now_s[0])
     progress = ProgressLog(SimpleNamespace(info=lines.append))
     progress.tick({'scans': 1})
-    assert lines == []  # the interval is not over
-    for after_s, totals in ((30.0, 290), (35.0, 340), (60.0, 590), (90.0, 590), (200.0, 591)):
+    now_s[0] = 31.0
+    progress.tick({'scans': 0})
+    assert lines == []  # the interval is not over, nothing has happened
+    for after_s, totals in ((32.0, 290), (35.0, 340), (62.0, 590), (95.0, 590), (200.0, 591)):
         now_s[0] = after_s
         progress.tick({'scans': totals, 'dropped': 2})
     assert lines == [

@@ -36,6 +36,8 @@ def test_type_names_are_those_of_ros():
 
 def test_without_any_such_topic_the_domain_is_named(ros: Ros, watch):
     ros.node().create_subscription(PointCloud2, '/wanted', lambda message: None, 1)
+    result = ros.node('lpr_node').create_publisher(PointCloud2, '/result', 1)
+    wait_until(lambda: watch._node.count_publishers(result.topic_name), 'discovery')
     explained(watch, 'nor any other sensor_msgs/msg/PointCloud2', 'ROS_DOMAIN_ID')
 
 

@@ -84,10 +84,10 @@ setup(
     ],
     entry_points={
         'console_scripts': [
-            'lpr_node = lpr_ros.lpr_node.node:main',
-            'lpr_offline = lpr_ros.cli.offline:main',
-            'lpr_player = lpr_ros.player.node:main',
-            'pose_graph_node = lpr_ros.pose_graph_node.node:main',
+            'lpr_node = lpr_ros.command:lpr_node',
+            'lpr_offline = lpr_ros.command:lpr_offline',
+            'lpr_player = lpr_ros.command:lpr_player',
+            'pose_graph_node = lpr_ros.command:pose_graph_node',
         ]
     },
     zip_safe=False,

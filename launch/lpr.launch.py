@@ -8,6 +8,7 @@ All arguments: ros2 launch lpr_ros lpr.launch.py --show-args
 
 import os
 from pathlib import Path
+import shutil
 from typing import Any
 
 from ament_index_python.packages import get_package_share_directory
@@ -91,7 +92,7 @@ def nodes(context: LaunchContext) -> list[Node]:
     files = parameter_files(values)
     selected = [
         Node(
-            executable='lpr_node',
+            **process('lpr_node'),
             name='lpr_node',
             sigkill_timeout='120',  # any earlier, it could interrupt saving the map
             parameters=[*files, time | parameters(values, flags)],
@@ -102,7 +103,7 @@ def nodes(context: LaunchContext) -> list[Node]:
     if flags['pose_graph']:
         selected.append(
             Node(
-                executable='pose_graph_node',
+                **process('pose_graph_node'),
                 name='pose_graph_node',
                 parameters=[*files, time],
                 remappings=topics,
@@ -114,9 +115,22 @@ def nodes(context: LaunchContext) -> list[Node]:
     if flags['rviz']:
         layout = str(SHARE / 'config' / 'lpr.rviz')
         selected.append(
-            Node(package='rviz2', executable='rviz2', arguments=['-d', layout], parameters=[time])
+            Node(
+                package='rviz2',
+                arguments=['-d', layout],
+                parameters=[time],
+                **process('rviz2'),
+            )
         )
     return selected
+
+
+def process(executable: str) -> dict[str, str]:
+    """Return the arguments by which a process ends with the launch, also if that is killed."""
+    arguments = {'executable': executable, 'exec_name': executable}  # the label of its output
+    if shutil.which('setpriv'):
+        arguments['prefix'] = 'setpriv --pdeathsig TERM'
+    return arguments
 
 
 def parameter_files(values: dict[str, str]) -> list[str]:
@@ -159,7 +173,7 @@ def player(values: dict[str, str], common: dict[str, Any]) -> Node:
     topics = ['--points', values['points'], '--odometry', values['odometry']]
     command = [values['bag'], '--rate', values['rate'], '--wait', '1', '--quiet', *topics]
     arguments = {'arguments': command + common['arguments']}
-    return Node(executable='lpr_player', on_exit=end_with_failed_player, **common | arguments)
+    return Node(**process('lpr_player'), on_exit=end_with_failed_player, **common | arguments)
 
 
 def end_with_failed_player(event: ProcessExited, context: LaunchContext) -> None:

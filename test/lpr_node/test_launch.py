@@ -3,10 +3,14 @@
 import importlib.util
 from pathlib import Path
 import re
+import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import launch_stand_in
 import pytest
+from ros_processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,6 +86,34 @@ def test_a_node_that_saves_its_map_is_asked_soon_and_killed_late(load):
     node = started(load('lpr.launch.py'))['lpr_node']
     assert not hasattr(node, 'sigterm_timeout')
     assert float(node.sigkill_timeout) >= 60.0
+
+
+@pytest.mark.skipif(not shutil.which('setpriv'), reason='setpriv is not installed')
+def test_a_launch_that_is_killed_leaves_no_process_behind(load):
+    nodes = started(load('lpr.launch.py'), pose_graph='true', rviz='true', bag='drive.mcap')
+    (prefix,) = {node.prefix for node in nodes.values()}
+    # A parent that starts a child with the prefix, says its pid, and waits to be killed.
+    code = (
+        'import subprocess, sys, time\n'
+        'print(subprocess.Popen(sys.argv[1:]).pid, flush=True)\n'
+        'time.sleep(60)'
+    )
+    command = [sys.executable, '-c', code, *prefix.split(), 'sleep', '60']
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    # setpriv has done its work once it has become the command.
+    is_ready = Path(f'/proc/{child}/comm').read_text
+    wait_until(lambda: is_ready() == 'sleep\n', 'the child')
+    parent.terminate()
+    parent.wait(60)
+    wait_until(lambda: not is_running(child), 'the end of the child')
+
+
+def is_running(pid):
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] != 'Z'
+    except OSError:
+        return False
 
 
 def test_both_nodes_read_the_same_parameter_files(load, tmp_path):

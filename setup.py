@@ -49,6 +49,7 @@ setup(
         'numba',
         'numpy',
         'numpy<2; python_version < "3.11"',  # gtsam for Python 3.10 was built with NumPy 1
+        'numpy<2; python_version == "3.12"',  # as was the ROS of Ubuntu 24.04 (cv_bridge)
         'pyyaml',
         'rosbags',
         'safetensors',

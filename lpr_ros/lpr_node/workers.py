@@ -204,6 +204,7 @@ class ScanWorkers:
             self._events.fault(error)
         self._statistics.count('verified')
         self._statistics.count('rejected', len(result.rejected))
+        self._statistics.count('excluded_by_odometry', len(result.excluded))
         # More accepted than published: odometry drifts more than odometry_noise says.
         self._statistics.count('accepted', int(result.verified is not None))
         self._statistics.count('loops', len(result.trusted))

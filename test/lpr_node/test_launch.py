@@ -12,6 +12,8 @@ import launch_stand_in
 import pytest
 from ros_processes import wait_until
 
+from lpr_ros.player.sources import open_playback
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -23,7 +25,11 @@ def load(monkeypatch):
         'ament_index_python.packages.get_package_share_directory', lambda name: str(ROOT)
     )
 
-    def load(name):
+    def load(name, *, has_rviz=False):
+        packages = {'lpr_ros': '', **({'rviz2': ''} if has_rviz else {})}
+        monkeypatch.setattr(
+            'ament_index_python.packages.get_packages_with_prefixes', lambda: packages
+        )
         path = ROOT / 'launch' / name
         spec = importlib.util.spec_from_file_location(name.replace('.', '_'), path)
         module = importlib.util.module_from_spec(spec)
@@ -153,6 +159,13 @@ def test_every_argument_is_declared_and_described(load, name):
 def test_demo_sets_only_arguments_that_exist(load):
     given = {name for name, _, _ in load('demo.launch.py').ARGUMENTS} | {'pose_graph'}
     assert given <= {name for name, _, _ in load('lpr.launch.py').ARGUMENTS}
+
+
+def test_demo_plays_a_drive_that_needs_no_file_and_starts_rviz_where_it_is(load):
+    for has_rviz, rviz in ((True, 'true'), (False, 'false')):
+        arguments = {n: v for n, v, _ in load('demo.launch.py', has_rviz=has_rviz).ARGUMENTS}
+        assert arguments['rviz'] == rviz
+        assert open_playback([Path(arguments['bag'])]).topics.keys() >= {'/points', '/odometry'}
 
 
 def test_fastdds_profile_is_set_unless_the_user_has_one(load, monkeypatch):

@@ -69,6 +69,8 @@ class TopicWatch:
 
     def _not_published(self) -> str:
         """Name the topics of the same type: one of them is probably the one that was meant."""
+        if self._received:
+            return 'nobody publishes it any more'
         others = [
             name
             for name, types in self._node.get_topic_names_and_types()

@@ -21,6 +21,7 @@ from lpr_ros.core.errors import error_with_type, utf8_text
 TIMING_WINDOW = 500  # newest samples per stage, about two minutes of keyframes
 RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops', 'retracted')
 LOG_INTERVAL_S = 5.0
+MAX_SESSION_LINES = 10  # per interval; two odometry sources on one topic start many more
 # Loops accepted by geometry without a single one consistent with odometry: more than bad luck.
 MIN_CONTRADICTING_LOOPS = 10
 
@@ -93,6 +94,7 @@ class EventLog:
         self._context, self._log = node.context, node.get_logger()
         self._logged_s: dict[str, float] = {}
         self._happened: set[str] = set()
+        self._session_lines_s: deque[float] = deque(maxlen=MAX_SESSION_LINES)
 
     def drop_scan(self, kind: str, reason: str) -> None:
         """Count a scan that was received and cannot be used."""
@@ -122,8 +124,14 @@ class EventLog:
             self.warn('retracted', f'loop closures retracted, outvoted by later ones: {names}')
 
     def start_session(self, session: str, reason: str) -> None:
-        """Log every session with the reason why it starts."""
-        self._log.info(utf8_text(f'session {session!r} starts: {reason}'))
+        """Log a session with the reason why it starts; of very many in a row, the first few.
+
+        Their names are numbered, which shows how many were left out.
+        """
+        now_s, recent = time.monotonic(), self._session_lines_s
+        if len(recent) < MAX_SESSION_LINES or now_s - recent[0] >= LOG_INTERVAL_S:
+            recent.append(now_s)
+            self._log.info(utf8_text(f'session {session!r} starts: {reason}'))
 
     def first(self, what: str, text: str) -> None:
         """Log the first event of its kind in the life of the node."""

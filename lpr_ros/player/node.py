@@ -41,6 +41,9 @@ from lpr_ros.ros_utils.spin import STOP_SIGNALS, ignore_signals, user_arguments
 
 BAR_FORMAT = '{desc}{percentage:3.0f}% |{bar}| {n:.1f}/{total:.1f} s, {elapsed} elapsed'
 CLOCK_PERIOD_S = 0.01
+# Subscribers that acknowledge nothing take the last message out of shared memory, which goes away
+# with this process.
+LINGER_S = 0.5
 ACK_TIMEOUT_S = 10.0  # for a subscriber that does not respond
 DEPTH = 10
 # With a history of 1, Fast DDS requests the acknowledgment at once: 5 ms instead of up to 3 s.
@@ -162,6 +165,7 @@ def run(args: argparse.Namespace, node: Node) -> None:
         with tqdm(total=seconds, unit='s', disable=args.quiet, bar_format=BAR_FORMAT) as bar:
             player.play(source, start_ns, stop_ns, bar)
         if not args.loop:
+            time.sleep(LINGER_S)
             return
 
 

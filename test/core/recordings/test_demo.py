@@ -38,6 +38,15 @@ def test_points_are_on_the_ground_or_on_boxes(drive):
         assert (outside.min(axis=0) > -noise_m).all()  # never inside of a box
 
 
+def test_boxes_are_not_transparent(drive):
+    T = drive.T_world_sensor[0]
+    points = drive.points(0)[::20].astype(np.float64)
+    for fraction in np.linspace(0.05, 0.95, 60):
+        world = fraction * points @ T[:3, :3].T + T[:3, 3]
+        is_inside = (drive._low[:, None] < world) & (world < drive._high[:, None])
+        assert not is_inside.all(axis=2).any()
+
+
 def test_scans_are_the_same_each_time(drive):
     np.testing.assert_array_equal(
         drive.points(7), open_recording(Path('simulated_drive')).points(7)

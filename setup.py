@@ -49,6 +49,7 @@ setup(
         'numba',
         'numpy',
         'numpy<2; python_version < "3.11"',  # gtsam for Python 3.10 was built with NumPy 1
+        'numpy<2; python_version == "3.12"',  # as was the ROS of Ubuntu 24.04 (cv_bridge)
         'pyyaml',
         'rosbags',
         'safetensors',
@@ -84,10 +85,10 @@ setup(
     ],
     entry_points={
         'console_scripts': [
-            'lpr_node = lpr_ros.lpr_node.node:main',
-            'lpr_offline = lpr_ros.cli.offline:main',
-            'lpr_player = lpr_ros.player.node:main',
-            'pose_graph_node = lpr_ros.pose_graph_node.node:main',
+            'lpr_node = lpr_ros.command:lpr_node',
+            'lpr_offline = lpr_ros.command:lpr_offline',
+            'lpr_player = lpr_ros.command:lpr_player',
+            'pose_graph_node = lpr_ros.command:pose_graph_node',
         ]
     },
     zip_safe=False,

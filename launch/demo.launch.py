@@ -1,13 +1,14 @@
-"""Play a recorded drive to lpr_node and pose_graph_node, and show it in RViz.
+"""Play a drive to lpr_node and pose_graph_node, and show it in RViz where that is installed.
 
-    ros2 launch lpr_ros demo.launch.py bag:=demo/drive
+    ros2 launch lpr_ros demo.launch.py
+    ros2 launch lpr_ros demo.launch.py bag:=drive.mcap rviz:=false
 
-`make demo` simulates that drive.
+The default drive is simulated while it is played and needs no file.
 """
 
 from pathlib import Path
 
-from ament_index_python.packages import get_package_share_directory
+from ament_index_python.packages import get_package_share_directory, get_packages_with_prefixes
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
@@ -15,9 +16,13 @@ from launch.substitutions import LaunchConfiguration
 
 # name, default, description
 ARGUMENTS = (
-    ('bag', 'demo/drive', 'Bag or dataset folder to play'),
+    ('bag', 'simulated_drive', 'Bag or dataset folder to play; simulated_drive needs no file'),
     ('rate', '1.0', 'Playback rate of the bag'),
-    ('rviz', 'true', 'Whether to start RViz'),
+    (
+        'rviz',
+        str('rviz2' in get_packages_with_prefixes()).lower(),
+        'Whether to start RViz; by default where it is installed',
+    ),
 )
 
 

@@ -8,11 +8,13 @@ All arguments: ros2 launch lpr_ros lpr.launch.py --show-args
 
 import os
 from pathlib import Path
+import shutil
 from typing import Any
 
 from ament_index_python.packages import get_package_share_directory
 from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
@@ -21,8 +23,13 @@ SHARE = Path(get_package_share_directory('lpr_ros'))
 PROFILE_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
 # name, default, description
 ARGUMENTS = (
-    ('points', 'points', 'Topic of the LiDAR scans (sensor_msgs/PointCloud2)'),
-    ('odometry', 'odometry', 'Topic of the odometry (nav_msgs/Odometry)'),
+    (
+        'points',
+        'points',
+        'Topic of the LiDAR scans (sensor_msgs/PointCloud2); with a bag, its only such topic is '
+        'played under this name if there is none of it',
+    ),
+    ('odometry', 'odometry', 'Topic of the odometry (nav_msgs/Odometry); with a bag as points'),
     (
         'params_file',
         '',
@@ -85,9 +92,9 @@ def nodes(context: LaunchContext) -> list[Node]:
     files = parameter_files(values)
     selected = [
         Node(
-            executable='lpr_node',
+            **process('lpr_node'),
             name='lpr_node',
-            sigterm_timeout='120',  # SIGKILL any earlier could interrupt saving the map
+            sigkill_timeout='120',  # any earlier, it could interrupt saving the map
             parameters=[*files, time | parameters(values, flags)],
             remappings=topics,
             **common,
@@ -96,7 +103,7 @@ def nodes(context: LaunchContext) -> list[Node]:
     if flags['pose_graph']:
         selected.append(
             Node(
-                executable='pose_graph_node',
+                **process('pose_graph_node'),
                 name='pose_graph_node',
                 parameters=[*files, time],
                 remappings=topics,
@@ -108,18 +115,42 @@ def nodes(context: LaunchContext) -> list[Node]:
     if flags['rviz']:
         layout = str(SHARE / 'config' / 'lpr.rviz')
         selected.append(
-            Node(package='rviz2', executable='rviz2', arguments=['-d', layout], parameters=[time])
+            Node(
+                package='rviz2',
+                arguments=['-d', layout],
+                parameters=[time],
+                **process('rviz2'),
+            )
         )
     return selected
 
 
+def process(executable: str) -> dict[str, str]:
+    """Return the arguments by which a process ends with the launch, also if that is killed."""
+    arguments = {'executable': executable, 'exec_name': executable}  # the label of its output
+    if shutil.which('setpriv'):
+        arguments['prefix'] = 'setpriv --pdeathsig TERM'
+    return arguments
+
+
 def parameter_files(values: dict[str, str]) -> list[str]:
-    """Return the parameter files; later ones override earlier ones."""
+    """Return the parameter files, later ones override earlier ones; an error stops the launch."""
     files = []
-    if values['preset']:
-        files.append(str(SHARE / 'config' / 'presets' / f'{values["preset"]}.yaml'))
-    if values['params_file']:
-        files.append(values['params_file'])
+    if preset := values['preset']:
+        folder = SHARE / 'config' / 'presets'
+        names = sorted(path.stem for path in folder.glob('*.yaml'))
+        if preset not in names:
+            raise ValueError(f'preset {preset!r}: expected one of {", ".join(names)}')
+        files.append(str(folder / f'{preset}.yaml'))
+    if given := values['params_file']:
+        path = Path(given).expanduser()
+        if not path.is_file():  # launch_ros only warns
+            names = sorted(p.name for p in path.parent.glob('*.yaml'))
+            raise ValueError(
+                f'params_file {given!r}: no such file; in {path.parent.resolve()} there is '
+                f'{", ".join(names) or "no .yaml file"}'
+            )
+        files.append(str(path))
     return files
 
 
@@ -135,6 +166,17 @@ def parameters(values: dict[str, str], flags: dict[str, bool]) -> dict[str, Any]
 
 
 def player(values: dict[str, str], common: dict[str, Any]) -> Node:
-    """Return the player of the bag, which waits for a subscriber of the scans."""
-    command = [values['bag'], '--rate', values['rate'], '--wait', '1', '--quiet']
-    return Node(executable='lpr_player', **common | {'arguments': command + common['arguments']})
+    """Return the player of the bag, which waits for a subscriber of the scans.
+
+    The nodes stay at the end of the bag, but without a player that works they have nothing to do.
+    """
+    topics = ['--points', values['points'], '--odometry', values['odometry']]
+    command = [values['bag'], '--rate', values['rate'], '--wait', '1', '--quiet', *topics]
+    arguments = {'arguments': command + common['arguments']}
+    return Node(**process('lpr_player'), on_exit=end_with_failed_player, **common | arguments)
+
+
+def end_with_failed_player(event: ProcessExited, context: LaunchContext) -> None:
+    """End the launch, with an error, if the player did."""
+    if event.returncode != 0 and not context.is_shutdown:
+        raise RuntimeError(f'lpr_player failed with exit status {event.returncode}, see above')

@@ -11,6 +11,7 @@ from typing import Any
 class LaunchContext:
     def __init__(self) -> None:
         self.launch_configurations: dict[str, str] = {}
+        self.is_shutdown = False
 
 
 class LaunchDescription:
@@ -44,6 +45,8 @@ MODULES = {
         'OpaqueFunction': Action,
         'SetEnvironmentVariable': Action,
     },
+    'launch.events': {},
+    'launch.events.process': {'ProcessExited': Action},
     'launch.launch_description_sources': {'PythonLaunchDescriptionSource': Action},
     'launch.substitutions': {'LaunchConfiguration': LaunchConfiguration},
     'launch_ros': {},

@@ -110,6 +110,7 @@ class VerificationResult:
     retracted: tuple[LoopClosure, ...] = ()  # trusted before, now outvoted: take them back
     rejected: tuple[Candidate, ...] = ()  # failed geometric verification
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
+    excluded: tuple[Candidate, ...] = ()  # too far away by odometry, not verified
 
 
 class DescriptorExtractor(Protocol):

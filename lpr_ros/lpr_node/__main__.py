@@ -2,6 +2,6 @@
 
 import sys
 
-from lpr_ros.lpr_node.node import main
+from lpr_ros.command import lpr_node
 
-sys.exit(main())
+sys.exit(lpr_node())

@@ -21,6 +21,7 @@ from lpr_ros.core.errors import error_with_type, utf8_text
 TIMING_WINDOW = 500  # newest samples per stage, about two minutes of keyframes
 RATES = ('scans', 'odometry', 'described', 'verified', 'accepted', 'loops', 'retracted')
 LOG_INTERVAL_S = 5.0
+MAX_SESSION_LINES = 10  # per interval; two odometry sources on one topic start many more
 # Loops accepted by geometry without a single one consistent with odometry: more than bad luck.
 MIN_CONTRADICTING_LOOPS = 10
 
@@ -92,6 +93,8 @@ class EventLog:
         self.is_muted = False  # while workers are stopped: what they use is going away
         self._context, self._log = node.context, node.get_logger()
         self._logged_s: dict[str, float] = {}
+        self._happened: set[str] = set()
+        self._session_lines_s: deque[float] = deque(maxlen=MAX_SESSION_LINES)
 
     def drop_scan(self, kind: str, reason: str) -> None:
         """Count a scan that was received and cannot be used."""
@@ -121,8 +124,25 @@ class EventLog:
             self.warn('retracted', f'loop closures retracted, outvoted by later ones: {names}')
 
     def start_session(self, session: str, reason: str) -> None:
-        """Log every session with the reason why it starts."""
-        self._log.info(utf8_text(f'session {session!r} starts: {reason}'))
+        """Log a session with the reason why it starts; of very many in a row, the first few.
+
+        Their names are numbered, which shows how many were left out.
+        """
+        now_s, recent = time.monotonic(), self._session_lines_s
+        if len(recent) < MAX_SESSION_LINES or now_s - recent[0] >= LOG_INTERVAL_S:
+            recent.append(now_s)
+            self._log.info(utf8_text(f'session {session!r} starts: {reason}'))
+
+    def first(self, what: str, text: str) -> None:
+        """Log the first event of its kind in the life of the node."""
+        if what not in self._happened:
+            self._happened.add(what)
+            self._log.info(utf8_text(f'first {what}: {text}'))
+
+    def tell(self, kind: str, text: str) -> None:
+        """Log something that goes as it should, throttled by kind."""
+        if self._is_due(kind):
+            self._log.info(utf8_text(text))
 
     def fault(self, error: Exception) -> None:
         """Log an unexpected exception with its traceback; the node continues."""
@@ -177,6 +197,7 @@ class RuntimeStatus:
     verification_queue: int
     backends: tuple[str, ...]
     map: MapStatus
+    silence: str = ''  # why topics that should have messages have none
 
     def values(self) -> dict[str, object]:
         """Return the key-value pairs of the status message."""
@@ -190,11 +211,23 @@ class RuntimeStatus:
             'verification_queue': self.verification_queue,
             'backends': ', '.join(self.backends),
             'map_error': self.map.error,
+            'silence': self.silence,
         }
         if self.map.keyframes is not None:
             values['map_keyframes'] = self.map.keyframes
             values['map_age_s'] = f'{self.map.age_s:.0f}'
         return values
+
+
+def progress(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts that tell how a drive goes."""
+    return {
+        'scans': counts.get('scans', 0),
+        'keyframes': counts.get('described', 0),
+        'loop closures': counts.get('loops', 0),
+        'dropped scans': sum(n for name, n in counts.items() if name.startswith(SCANS_DROPPED)),
+        'lost scans': counts.get(SCANS_LOST, 0),
+    }
 
 
 class Diagnostics:
@@ -221,8 +254,8 @@ class Diagnostics:
             values[f'{stage}_mean_ms'] = f'{timing.mean_s * 1e3:.1f}'
             values[f'{stage}_p95_ms'] = f'{timing.p95_s * 1e3:.1f}'
         values['last_error'] = self._statistics.last_error
-        map_error = '' if runtime is None else runtime.map.error
-        level, summary = status_level(state, new, counts, map_error)
+        map_error, silence = ('', '') if runtime is None else (runtime.map.error, runtime.silence)
+        level, summary = status_level(state, new, counts, map_error, silence)
         status = DiagnosticStatus(
             level=level,
             name=self._name,
@@ -236,7 +269,11 @@ class Diagnostics:
 
 
 def status_level(
-    state: str, new: Mapping[str, int], total: Mapping[str, int], map_error: str = ''
+    state: str,
+    new: Mapping[str, int],
+    total: Mapping[str, int],
+    map_error: str = '',
+    silence: str = '',
 ) -> tuple[bytes, str]:
     """Return level and summary, by the counts since the previous message and in total."""
     if new.get('faults'):
@@ -245,6 +282,8 @@ def status_level(
         return DiagnosticStatus.WARN, f'Map not saved: {map_error}'
     if state != 'active':
         return DiagnosticStatus.OK, state.capitalize()
+    if silence:
+        return DiagnosticStatus.WARN, silence
     dropped = {name: number for name, number in new.items() if number and _is_drop(name)}
     # A sensor faster than the keyframes need always loses some scans; losing half means that
     # the node is too slow.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+import time
 from typing import Any
 
 from nav_msgs.msg import Odometry
@@ -19,6 +20,7 @@ from lpr_ros.lpr_node.diagnostics import ODOMETRY_DROPPED, SCANS_LOST, EventLog
 from lpr_ros.lpr_node.extrinsics import Extrinsic
 from lpr_ros.lpr_node.odometry_buffer import OdometryBuffer
 from lpr_ros.ros_utils.spin import destroy_safely
+from lpr_ros.ros_utils.topic_watch import TopicWatch
 
 MAX_SOURCES = 64  # frames of clouds whose sequence numbers are tracked
 
@@ -66,10 +68,13 @@ class Inputs:
         self._statistics = events.statistics
         self._subscriptions: list[Subscription] = []
         self._subscribed: tuple[bool, QosConfig] | None = None  # settings of the subscriptions
+        self._watches: dict[str, TopicWatch] = {}  # by the counter of received messages
         self._reader: ScanReader | None = None
         self._on_scan: Callable[[PointCloud2], None] = _ignore
         self._is_active = False
         self._frames = ('', '')
+        self._first_scan = ''  # what it was like
+        self._first_tick: tuple[float, int] | None = None  # time, number of scans
         self._publisher_count = 0  # of clouds
         self._sequence_numbers: dict[str, int] = {}  # of the last cloud, by publisher
 
@@ -91,6 +96,9 @@ class Inputs:
             self._subscribe(config)
             self._subscribed = settings
         self._sequence_numbers = {}
+        received = self._statistics.counts()
+        for counter, watch in self._watches.items():
+            watch.restart(received.get(counter, 0))
         self._is_active = True
         return ', '.join(subscription.topic_name for subscription in self._subscriptions)
 
@@ -98,18 +106,54 @@ class Inputs:
         """Ignore all messages from now on."""
         self._is_active = False
 
+    def tick(self) -> str:
+        """Log what arrives and what does not; return why topics are silent, '' if none is."""
+        if not self._is_active:
+            return ''
+        received = self._statistics.counts()
+        self._log_first_scan(received.get('scans', 0))
+        reasons = [watch.check(received.get(name, 0)) for name, watch in self._watches.items()]
+        return '; '.join(filter(None, reasons))
+
+    def _log_first_scan(self, scans: int) -> None:
+        """Log the first scan when the rate of those after it is known."""
+        if not self._first_scan:
+            return
+        if self._first_tick is None:
+            self._first_tick = time.monotonic(), scans
+        else:
+            start_s, before = self._first_tick
+            rate_hz = (scans - before) / (time.monotonic() - start_s)
+            self._events.first('scan', f'{self._first_scan}, {rate_hz:.1f} scans/s')
+
     def _subscribe(self, config: NodeConfig) -> None:
         create, qos = self._node.create_subscription, config.qos
         if config.use_odometry:
             self._subscriptions.append(
                 create(Odometry, 'odometry', self._on_odometry, qos.odometry.profile())
             )
+            self._watches['odometry'] = TopicWatch(
+                self._node,
+                Odometry,
+                'odometry',
+                qos.odometry.profile(),
+                remedy='; for a LiDAR alone set use_odometry: false and keyframes.interval_s',
+                qos_remedy=' or set qos.odometry.reliability',
+            )
         self._points_topic = self._node.resolve_topic_name('points')
         self._subscriptions.append(
             create(PointCloud2, 'points', self._on_points, qos.points.profile())
         )
+        self._watches['scans'] = TopicWatch(
+            self._node,
+            PointCloud2,
+            'points',
+            qos.points.profile(),
+            qos_remedy=' or set qos.points.reliability',
+        )
 
     def _unsubscribe(self) -> None:
+        self._watches = {}
         for subscription in self._subscriptions:
             destroy_safely(
                 self._node, lambda gone=subscription: self._node.destroy_subscription(gone)
@@ -122,6 +166,7 @@ class Inputs:
         number = info.get('publication_sequence_number')  # not in Humble
         if number is not None:
             self._count_lost(message.header.frame_id, number)
+        self._first_scan = self._first_scan or summary(message)
         self._on_scan(message)
 
     def _count_lost(self, frame_id: str, number: int) -> None:
@@ -151,9 +196,17 @@ class Inputs:
         if frames != self._frames:
             self._frames = frames
             self._on_frame(frames[0])
+            self._events.tell('frames', f'odometry: {frames[1]!r} in {frames[0]!r}')
         self._reader.base_frame = frames[1]
         if not self._reader.odometry.add(stamp_ns(message.header), T_odom_base):
             self._statistics.count(f'{ODOMETRY_DROPPED}out_of_order')
+
+
+def summary(message: PointCloud2) -> str:
+    """Return size, fields and frame of a cloud as text."""
+    fields = ', '.join(f.name for f in message.fields)
+    points = message.width * message.height
+    return f'{points} points ({fields}) in frame {message.header.frame_id!r}'
 
 
 def _ignore(message: PointCloud2) -> None:

@@ -47,9 +47,14 @@ class MapAutosave:
     alone until `save` is called. If another node holds the lock, every save tries again.
     """
 
-    def __init__(self, config: NodeConfig, warn: Callable[[str], None]):
+    def __init__(
+        self,
+        config: NodeConfig,
+        warn: Callable[[str], None],
+        tell: Callable[[str], None] = lambda text: None,
+    ):
         self._config = config
-        self._warn = warn
+        self._warn, self._tell = warn, tell
         self._folder = MapFolder(config.map_path)
         self._files = threading.Lock()  # one save or load at a time
         self._lock: MapLock | None = None
@@ -174,7 +179,7 @@ class MapAutosave:
                 'call ~/save_map to replace it'
             )
         if len(database) > (saved.keyframes if saved and is_ours else 0):
-            self._save(database, path)
+            self._tell(self._save(database, path))
 
     def _save(self, database: PlaceDatabase, path: Path) -> str:
         count = database.save(path)

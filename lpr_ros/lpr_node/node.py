@@ -24,10 +24,17 @@ from lpr_ros.lpr_node.runtime import LprRuntime
 from lpr_ros.ros_utils.parameters import ConfigParameters
 from lpr_ros.ros_utils.spin import run_node
 
+HELP = """Recognize places that were visited before, and publish verified loop closures.
+
+Subscribes to points (sensor_msgs/PointCloud2) and odometry (nav_msgs/Odometry); publishes
+~/loop_closures (nav_msgs/Odometry). All topics, services and parameters: docs/node.md.
+    lpr_node --ros-args -p autostart:=true -r points:=/velodyne_points -r odometry:=/odom"""
 THREADS = 2  # one for topics, one for slow services
 # Python switches threads every 5 ms by default. Taking a scan needs the GIL many times, and a
 # scan that is not taken before the next two arrive is lost.
 SWITCH_INTERVAL_S = 0.0005
+# Of pose_graph_node: one file may have the parameters of both.
+POSE_GRAPH_PARAMETERS = ('g2o_path', 'map_frame', 'optimizer', 'path_interval_s')
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -36,7 +43,7 @@ class LprNode(LifecycleNode):
 
     def __init__(self, **options: Any):
         super().__init__('lpr_node', **options)
-        self._settings = ConfigParameters(self, NodeConfig())
+        self._settings = ConfigParameters(self, NodeConfig(), others=POSE_GRAPH_PARAMETERS)
         self._runtime: LprRuntime | None = None
         self._runtime_lock = threading.RLock()  # transitions and services run in two threads
         self._state = 'unconfigured'
@@ -80,6 +87,11 @@ class LprNode(LifecycleNode):
     def start(self) -> None:
         """Configure and activate if the parameter autostart is set; LprError if that fails."""
         if not self._settings.read().autostart:
+            self.get_logger().info(
+                'unconfigured: waiting for a lifecycle manager (ros2 lifecycle set '
+                f'{self.get_fully_qualified_name()} configure, then activate); with '
+                'autostart:=true the node does both by itself'
+            )
             return
         if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
             raise LprError('startup failed, see the errors above')
@@ -200,4 +212,4 @@ def make_node() -> LprNode:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    return run_node(make_node, argv, threads=THREADS)
+    return run_node(make_node, argv, name='lpr_node', description=HELP, threads=THREADS)

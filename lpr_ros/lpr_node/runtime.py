@@ -18,13 +18,14 @@ from lpr_ros.core.retrieval.place_recognizer import FIRST_SESSION
 from lpr_ros.lpr_node.config import NodeConfig
 from lpr_ros.lpr_node.connections import Connections
 from lpr_ros.lpr_node.device_fallback import FallbackDescriptorExtractor
-from lpr_ros.lpr_node.diagnostics import RuntimeStatus
+from lpr_ros.lpr_node.diagnostics import RuntimeStatus, progress
 from lpr_ros.lpr_node.extrinsics import Extrinsic
 from lpr_ros.lpr_node.heap_trim import HeapTrim
 from lpr_ros.lpr_node.inputs import ScanReader
 from lpr_ros.lpr_node.map_autosave import MapAutosave, SavedMap
 from lpr_ros.lpr_node.publishers import ResultPublisher, extend_path
 from lpr_ros.lpr_node.workers import ScanWorkers
+from lpr_ros.ros_utils.progress_log import ProgressLog
 
 # Why a session starts.
 MAP_LOADED, RESET = 'map loaded', 'reset'
@@ -84,6 +85,7 @@ class LprRuntime:
         self._config, self._connections = config, connections
         self._log = node.get_logger()
         self._heap_trim = HeapTrim()
+        self._progress = ProgressLog(self._log)
         torch.set_num_threads(config.threads)
         weights = weights_path(config.weights)
         self._extractor = FallbackDescriptorExtractor(
@@ -94,7 +96,11 @@ class LprRuntime:
         )
         connections.configure(config)
         with ExitStack() as undo:
-            self._map = MapAutosave(config, partial(connections.events.warn, 'map'))
+            self._map = MapAutosave(
+                config,
+                partial(connections.events.warn, 'map'),
+                partial(connections.events.tell, 'map saved'),
+            )
             undo.callback(self._map.release)
             self._verifier = VerificationProcess(
                 config.verification, config.verification_timeout_s
@@ -154,6 +160,7 @@ class LprRuntime:
         database = self._drive.database
         self._map.save_if_due(database)
         self._heap_trim.trim_if_due()
+        self._progress.tick(progress(self._connections.events.statistics.counts()))
         return RuntimeStatus(
             device=self._extractor.device,
             session=self._drive.pipeline.recognizer.session,
@@ -164,6 +171,7 @@ class LprRuntime:
             verification_queue=self._drive.workers.queue_length,
             backends=self._connections.adapters.names,
             map=self._map.status(),
+            silence=self._connections.inputs.tick(),
         )
 
     def close(self) -> None:

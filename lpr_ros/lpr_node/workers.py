@@ -177,6 +177,7 @@ class ScanWorkers:
         try:
             if reason := keyframe_query.session_reason:
                 self._events.start_session(keyframe_query.keyframe.session, reason)
+            self._events.first('keyframe', f'stamp {keyframe_query.keyframe.stamp_ns} ns')
             self._listener.on_keyframe_query(keyframe_query)
         except Exception as error:
             self._events.fault(error)
@@ -203,12 +204,15 @@ class ScanWorkers:
             self._events.fault(error)
         self._statistics.count('verified')
         self._statistics.count('rejected', len(result.rejected))
+        self._statistics.count('excluded_by_odometry', len(result.excluded))
         # More accepted than published: odometry drifts more than odometry_noise says.
         self._statistics.count('accepted', int(result.verified is not None))
         self._statistics.count('loops', len(result.trusted))
         self._events.retract([(x.query_id, x.match_id) for x in result.retracted])
         self._record('verification', queued.received_s, result.seconds)
         if result.trusted:
+            newest = result.trusted[-1]
+            self._events.first('loop closure', f'{newest.query_id} to {newest.match_id}')
             self._statistics.time('loop', time.monotonic() - queued.received_s)
 
     def _record(self, name: str, received_s: float, seconds: dict[str, float]) -> None:

@@ -2,6 +2,6 @@
 
 import sys
 
-from lpr_ros.player.node import main
+from lpr_ros.command import lpr_player
 
-sys.exit(main())
+sys.exit(lpr_player())

@@ -3,10 +3,12 @@ r"""Play a bag, a KITTI sequence or packed scans as ROS topics.
     lpr_player drive.mcap                                   # real time, with /clock
     lpr_player drive.mcap --rate 2 --start 30 --duration 60
     lpr_player kitti/sequences/05 --rate 0 --wait 1         # as fast as subscribers keep up
+    lpr_player drive.mcap --points points                   # its only cloud topic, on /points
     lpr_player scans.npz --ros-args -r /points:=/velodyne_points
 
 Messages keep their stamps, and /clock is published for nodes with use_sim_time. KITTI sequences
-and packed scans are published on /points, /odometry and, if known, /ground_truth.
+and packed scans are published on /points, /odometry and, if known, /ground_truth. Ctrl-C ends the
+playback with exit status 0.
 """
 
 import argparse
@@ -18,13 +20,13 @@ import time
 from types import FrameType
 from typing import Any
 
+from nav_msgs.msg import Odometry
 import rclpy
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
-from rclpy.utilities import remove_ros_args
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import PointCloud2
 from tqdm import tqdm
@@ -32,12 +34,16 @@ from tqdm import tqdm
 from lpr_ros.conversions.poses import time_message
 from lpr_ros.core.errors import DatasetError, LprError
 from lpr_ros.core.recordings.bag_index import STATIC_TRANSFORMS
+from lpr_ros.core.recordings.bag_reader import is_ground_truth
 from lpr_ros.core.timing import NS_PER_S
 from lpr_ros.player.sources import CLOCK, Playback, open_playback
-from lpr_ros.ros_utils.spin import STOP_SIGNALS, ignore_signals
+from lpr_ros.ros_utils.spin import STOP_SIGNALS, ignore_signals, user_arguments
 
 BAR_FORMAT = '{desc}{percentage:3.0f}% |{bar}| {n:.1f}/{total:.1f} s, {elapsed} elapsed'
 CLOCK_PERIOD_S = 0.01
+# Subscribers that acknowledge nothing take the last message out of shared memory, which goes away
+# with this process.
+LINGER_S = 0.5
 ACK_TIMEOUT_S = 10.0  # for a subscriber that does not respond
 DEPTH = 10
 # With a history of 1, Fast DDS requests the acknowledgment at once: 5 ms instead of up to 3 s.
@@ -47,12 +53,13 @@ UNTHROTTLED_DEPTH = 1
 class Player:
     """Publish timed messages and the clock between them."""
 
-    def __init__(self, node: Node, topics: dict[str, Any], rate: float):
+    def __init__(self, node: Node, topics: dict[str, Any], names: dict[str, str], rate: float):
+        """Publish topics of these message classes, some of them under other names."""
         self._log = node.get_logger()
         self._rate = rate
         depth = DEPTH if rate > 0.0 else UNTHROTTLED_DEPTH
         self._publishers = {
-            topic: node.create_publisher(kind, topic, _qos(topic, depth))
+            topic: node.create_publisher(kind, names.get(topic, topic), _qos(topic, depth))
             for topic, kind in topics.items()
         }
         self._clouds = [self._publishers[t] for t, kind in topics.items() if kind is PointCloud2]
@@ -130,6 +137,16 @@ def build_parser() -> argparse.ArgumentParser:
         metavar='N',
         help='start when the cloud topic has N subscribers',
     )
+    parser.add_argument(
+        '--points',
+        default='',
+        metavar='TOPIC',
+        help='topic of the scans; if the recording has none of this name, its only PointCloud2 '
+        'topic is published under it',
+    )
+    parser.add_argument(
+        '--odometry', default='', metavar='TOPIC', help='the same for nav_msgs/Odometry'
+    )
     parser.add_argument('--quiet', action='store_true', help='hide the progress bar')
     return parser
 
@@ -140,20 +157,53 @@ def run(args: argparse.Namespace, node: Node) -> None:
     for topic, reason in source.missing.items():
         node.get_logger().warning(f'{topic} is not played: {reason}')
     start_ns, stop_ns = _span(args, source)
-    player = Player(node, source.topics, args.rate)
+    names = published_names(node, source.topics, args.points, args.odometry)
+    player = Player(node, source.topics, names, args.rate)
     player.wait_for_subscribers(args.wait)
     while True:
         seconds = (stop_ns - start_ns) / NS_PER_S
         with tqdm(total=seconds, unit='s', disable=args.quiet, bar_format=BAR_FORMAT) as bar:
             player.play(source, start_ns, stop_ns, bar)
         if not args.loop:
+            time.sleep(LINGER_S)
             return
 
 
+def published_names(
+    node: Node, topics: dict[str, Any], points: str, odometry: str
+) -> dict[str, str]:
+    """Return the names of recorded topics to publish under another name, and log what is played.
+
+    DatasetError if the recording has no scans, or several topics and none of the name asked for.
+    """
+    names = {}
+    for kind, requested in ((PointCloud2, points), (Odometry, odometry)):
+        found = [topic for topic, played in topics.items() if played is kind]
+        wanted = node.resolve_topic_name(requested) if requested else ''
+        node.get_logger().info(f'{kind.__name__}: {", ".join(sorted(found)) or "no topic"}')
+        if not wanted or wanted in found:
+            continue
+        estimates = [topic for topic in found if not is_ground_truth(topic)]
+        if len(estimates) == 1:
+            names[estimates[0]] = wanted
+            node.get_logger().info(f'{estimates[0]} is published as {wanted}')
+        elif estimates:
+            argument = 'points' if kind is PointCloud2 else 'odometry'
+            raise DatasetError(
+                f'the recording has no {wanted} but {len(estimates)} topics of the type '
+                f'{kind.__name__}: choose one with {argument}, {" or ".join(sorted(estimates))}'
+            )
+        elif kind is PointCloud2:
+            raise DatasetError(
+                f'the recording has no PointCloud2 topic, only {", ".join(sorted(topics))}'
+            )
+    return names
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, 1 on bad input, 130 when interrupted."""
+    """Run the command; return 0, also when interrupted, or 1 on bad input."""
     arguments = sys.argv if argv is None else ['lpr_player', *argv]
-    args = build_parser().parse_args(remove_ros_args(arguments)[1:])
+    args = build_parser().parse_args(user_arguments(arguments))
     _interrupt_once()
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:
@@ -163,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'error: {error}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 130
+        return 0  # the usual end of a playback
     finally:
         rclpy.try_shutdown()
         ignore_signals()

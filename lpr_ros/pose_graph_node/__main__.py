@@ -2,6 +2,6 @@
 
 import sys
 
-from lpr_ros.pose_graph_node.node import main
+from lpr_ros.command import pose_graph_node
 
-sys.exit(main())
+sys.exit(pose_graph_node())

@@ -40,6 +40,11 @@ class GraphUpdater:
         self._newest: Keyframe | None = None
         self._restarts = 0
 
+    @property
+    def loop_count(self) -> int:
+        """Number of loop closures in the graph."""
+        return len(self._loops)
+
     def add_path(self, path: Path) -> bool:
         """Add the new keyframes of the path; return whether the graph changed.
 

@@ -36,10 +36,42 @@ from lpr_ros.pose_graph_node.graph_updater import GraphUpdater
 from lpr_ros.pose_graph_node.odometry_noise_check import OdometryNoiseCheck
 from lpr_ros.ros_utils.optional_interfaces import interface
 from lpr_ros.ros_utils.parameters import ConfigParameters
+from lpr_ros.ros_utils.progress_log import ProgressLog
 from lpr_ros.ros_utils.qos import LATCHED, LOOPS, ODOMETRY
 from lpr_ros.ros_utils.spin import run_node
+from lpr_ros.ros_utils.topic_watch import TopicWatch
 
 WARN_INTERVAL_S = 5.0
+WATCH_INTERVAL_S = 1.0
+# Of lpr_node: one file may have the parameters of both.
+LPR_NODE_PARAMETERS = (
+    'adapters',
+    'autosave_s',
+    'autostart',
+    'backends',
+    'belief',
+    'database',
+    'device',
+    'device_fallback',
+    'extrinsic',
+    'extrinsic_source',
+    'keyframes',
+    'load_map',
+    'map_path',
+    'max_candidates',
+    'odometry_gap_s',
+    'odometry_wait_s',
+    'qos',
+    'sequence',
+    'session',
+    'threads',
+    'use_odometry',
+    'verification',
+    'verification_queue_size',
+    'verification_timeout_s',
+    'weights',
+)
+KEYFRAMES, ODOMETRY_TOPIC = 'lpr_node/keyframes', 'odometry'
 
 
 @dataclass(frozen=True)
@@ -73,7 +105,7 @@ class PoseGraphNode(Node):
 
     def __init__(self, **options: object):
         super().__init__('pose_graph_node', **options)
-        parameters = ConfigParameters(self, PoseGraphNodeConfig())
+        parameters = ConfigParameters(self, PoseGraphNodeConfig(), others=LPR_NODE_PARAMETERS)
         self._config = parameters.read()
         parameters.watch(lambda config: None)  # rejects changes: all are read on startup only
         self._updater = GraphUpdater(self._config.optimizer, self._config.odometry_noise)
@@ -93,10 +125,10 @@ class PoseGraphNode(Node):
                 f'map -> odom is published on ~/map_to_odom but not on /tf: {error}'
             )
         for kind, topic, callback, qos in (
-            (Path, 'lpr_node/keyframes', self._on_keyframes, LATCHED),
+            (Path, KEYFRAMES, self._on_keyframes, LATCHED),
             (Odometry, 'lpr_node/loop_closures', self._on_loop, LOOPS),
             (Odometry, 'lpr_node/retracted_loop_closures', self._on_retraction, LOOPS),
-            (Odometry, 'odometry', self._on_odometry, ODOMETRY),
+            (Odometry, ODOMETRY_TOPIC, self._on_odometry, ODOMETRY),
         ):
             self.create_subscription(kind, topic, self._survive(callback), qos)
         self.create_service(Trigger, '~/save_g2o', self._answer(self._save))
@@ -105,6 +137,17 @@ class PoseGraphNode(Node):
         publish_path = self._survive(self._publish_path)
         self.create_timer(self._config.path_interval_s, publish_path, clock=clock)
         self._noise_check = OdometryNoiseCheck(self, self._config.odometry_noise)
+        self._paths = self._odometry_messages = 0  # received
+        self._watches = (
+            TopicWatch(self, Path, KEYFRAMES, LATCHED, remedy='; or start lpr_node'),
+            TopicWatch(self, Odometry, ODOMETRY_TOPIC, ODOMETRY),
+        )
+        self._progress = ProgressLog(self.get_logger())
+        self.create_timer(WATCH_INTERVAL_S, self._survive(self._tick), clock=clock)
+        self.get_logger().info(
+            f'waiting for {self.resolve_topic_name(KEYFRAMES)} and '
+            f'{self.resolve_topic_name(ODOMETRY_TOPIC)}'
+        )
 
     def _survive(self, callback: Callable[..., None]) -> Callable[..., None]:
         """Return the callback with exceptions logged: one message must not end the node."""
@@ -132,11 +175,37 @@ class PoseGraphNode(Node):
 
         return answer
 
+    def _tick(self) -> None:
+        """Log progress, and why topics are silent; a robot that stands takes no keyframes."""
+        keyframes, odometry = self._watches
+        if not self._paths:
+            keyframes.check(self._paths)
+        odometry.check(self._odometry_messages)
+        if self._updater.loop_count:
+            self.get_logger().info('first loop closure: the path is corrected', once=True)
+        self._progress.tick(
+            {
+                'keyframes': len(self._updater.stamps_ns),
+                'loop closures': self._updater.loop_count,
+                'rejected loop closures': self._rejected_loops,
+            }
+        )
+
     def _on_keyframes(self, message: Path) -> None:
+        self._paths += 1
         if self._updater.add_path(message):
-            self._session = self._updater.session
+            self._log_session()
             self._is_path_due = True
         self._log_rejected()
+
+    def _log_session(self) -> None:
+        before, self._session = self._session, self._updater.session
+        if self._session not in (None, before):
+            name = self._session.rpartition('#')[0]
+            self.get_logger().info(
+                f'session {name!r}: keyframe {len(self._updater.stamps_ns) - 1}',
+                throttle_duration_sec=WARN_INTERVAL_S,
+            )
 
     def _on_loop(self, message: Odometry) -> None:
         self._is_path_due |= self._updater.add_constraint(message)
@@ -155,6 +224,7 @@ class PoseGraphNode(Node):
                 f'odometry ignored: {error}', throttle_duration_sec=WARN_INTERVAL_S
             )
             return
+        self._odometry_messages += 1
         stamp = stamp_ns(message.header)
         if self._odometry_ns is not None and stamp < self._odometry_ns - CLOCK_JUMP_NS:
             self._session = None  # new odometry, unknown until its first keyframe
@@ -230,4 +300,4 @@ class PoseGraphNode(Node):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM."""
-    return run_node(PoseGraphNode, argv)
+    return run_node(PoseGraphNode, argv, name='pose_graph_node', description=__doc__ or '')

@@ -59,7 +59,13 @@ def descriptor_distances(result: DriveResult, ids: NDArray[np.int64]) -> NDArray
     return np.asarray(np.sqrt(np.maximum(squared, 0.0)))
 
 
-OUTCOMES = ('loop closure', 'inconsistent', 'failed verification', 'no candidate')
+OUTCOMES = (
+    'loop closure',
+    'inconsistent',
+    'failed verification',
+    'excluded by odometry',
+    'no candidate',
+)
 
 
 def outcome_label(outcome: Outcome, closed: frozenset[int]) -> str:
@@ -68,7 +74,9 @@ def outcome_label(outcome: Outcome, closed: frozenset[int]) -> str:
         return OUTCOMES[0]
     if outcome.verified is not None:
         return OUTCOMES[1]
-    return OUTCOMES[2] if outcome.rejected else OUTCOMES[3]
+    if outcome.rejected:
+        return OUTCOMES[2]
+    return OUTCOMES[3] if outcome.excluded else OUTCOMES[4]
 
 
 def probability_figure(result: DriveResult, theme: Theme) -> Figure:
@@ -101,7 +109,8 @@ def probability_figure(result: DriveResult, theme: Theme) -> Figure:
     upper.set_ylabel('P(same place)')
     style(upper, theme)
     closed = frozenset(loop.query_id for loop in result.loops)
-    colors = dict(zip(OUTCOMES, (theme.loop, theme.warn, theme.path, theme.truth), strict=True))
+    shades = (theme.loop, theme.warn, theme.path, theme.muted, theme.truth)
+    colors = dict(zip(OUTCOMES, shades, strict=True))
     rng = np.random.default_rng(0)
     counts = []
     for row, label in enumerate(reversed(OUTCOMES)):

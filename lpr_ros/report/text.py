@@ -98,10 +98,14 @@ def tiles(result: DriveResult, evaluation: DriveEvaluation | None) -> list[Tile]
 
 
 def candidate_counts(result: DriveResult) -> str:
-    """Return how many candidates there were and how many passed verification."""
+    """Return how many candidates there were, and how many of them came how far."""
+    if not result.outcomes:
+        return ''
     candidates = sum(o.candidates for o in result.outcomes)
+    excluded = sum(len(o.excluded) for o in result.outcomes)
     verified = sum(o.verified is not None for o in result.outcomes)
-    return f'{candidates} candidates, {verified} verified' if result.outcomes else ''
+    by_odometry = f'{excluded} excluded by odometry, ' if excluded else ''
+    return f'{candidates} candidates, {by_odometry}{verified} verified'
 
 
 def hints(result: DriveResult) -> list[str]:
@@ -170,16 +174,39 @@ def why_no_loops(result: DriveResult) -> str:
             'are any, lower sequence.min_support. If not, the descriptor does not recognize the '
             'place, for example because the sensor differs from those in the training data.'
         )
-    if not any(o.verified for o in result.outcomes):
+    if any(o.verified for o in result.outcomes):
+        return (
+            'some candidates passed geometric verification but contradict odometry or each other. '
+            f'{raise_odometry_noise(result)}'
+        )
+    excluded = sum(len(o.excluded) for o in result.outcomes)
+    failed = sum(len(o.rejected) for o in result.outcomes)
+    overlap = (
+        'the scans overlap too little: with a narrow field of view set keyframes.submap_m, with a '
+        'sparse sensor lower verification.min_overlap.'
+    )
+    if not excluded:
         return (
             'every candidate failed geometric verification. Either the drive revisits no place, '
-            'or the scans overlap too little: with a narrow field of view set keyframes.submap_m, '
-            'with a sparse sensor lower verification.min_overlap.'
+            f'or {overlap}'
         )
+    lost = (
+        f'{count_of(excluded, "candidate")} excluded by odometry, which puts them much too far '
+        'from the place they resemble'
+    )
+    if not failed:
+        return f'{lost}, and none was left to verify. {raise_odometry_noise(result)}'
+    return (
+        f'{lost}, and {failed} failed geometric verification. {raise_odometry_noise(result)} '
+        f'Otherwise the drive revisits no place, or {overlap}'
+    )
+
+
+def raise_odometry_noise(result: DriveResult) -> str:
+    """Return the advice for odometry that drifts more than its settings say."""
     noise = result.config.odometry_noise
     return (
-        'some candidates passed geometric verification but contradict odometry or each other. If '
-        f'odometry drifts by more than {100 * noise.position_fraction:g} % of the distance or '
+        f'If odometry drifts by more than {100 * noise.position_fraction:g} % of the distance or '
         f'{noise.heading_deg:g} degrees per 100 m, raise odometry_noise.position_fraction and '
         'odometry_noise.heading_deg.'
     )

@@ -4,8 +4,9 @@ The field `window` of the section `sequence` becomes the parameter `sequence.win
 default, unit, range and description that `option` declares.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 import math
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
@@ -36,6 +37,7 @@ ARRAY_TYPES = {
     float: Parameter.Type.DOUBLE_ARRAY,
     str: Parameter.Type.STRING_ARRAY,
 }
+QOS_OVERRIDES = 'qos_overrides'  # a section that rclpy declares when it needs it
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,19 @@ def leaves(config: Config, prefix: str = '', *, fixed: bool = False) -> Iterator
 class ConfigParameters(Generic[T]):
     """Declares the parameters of a configuration on a node and builds it from their values."""
 
-    def __init__(self, node: Node, defaults: T):
+    def __init__(self, node: Node, defaults: T, *, others: Collection[str] = ()):
+        """Declare the parameters, and warn about others that were given.
+
+        `others` are parameters and sections that a file may have for other nodes.
+        """
         self._node = node
         self._defaults = defaults
         self._leaves = {leaf.name: leaf for leaf in leaves(defaults)}
         self._on_change: Callable[[T], None] | None = None
         for leaf in self._leaves.values():
             _declare(node, leaf)
+        for warning in unknown_parameters(node, self._leaves, others):
+            node.get_logger().warning(warning)
 
     def read(self) -> T:
         """Return the configuration with the current parameter values."""
@@ -171,6 +179,21 @@ class ConfigParameters(Generic[T]):
         except Exception as error:  # an exception in this callback would end the node
             return SetParametersResult(successful=False, reason=error_with_type(error))
         return SetParametersResult(successful=True)
+
+
+def unknown_parameters(
+    node: Node, known: Collection[str], others: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield a warning for each given parameter that the node does not have: likely a typo.
+
+    Files and command lines can name any parameter; ROS ignores those that no node declares.
+    """
+    for name in sorted(node._parameter_overrides):  # rclpy has no public way to list them
+        is_of_another = name.partition('.')[0] in (*others, QOS_OVERRIDES)
+        if name in known or is_of_another or node.has_parameter(name):
+            continue
+        nearest = get_close_matches(name, known, n=1, cutoff=0.0)
+        yield f'unknown parameter {name!r} is ignored; did you mean {nearest[0]!r}?'
 
 
 def _declare(node: Node, leaf: Leaf) -> None:

@@ -1,5 +1,6 @@
 """Spin one node until it is asked to stop."""
 
+import argparse
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 import queue
@@ -17,9 +18,15 @@ from rclpy.executors import (
     SingleThreadedExecutor,
 )
 from rclpy.node import Node
+from rclpy.utilities import remove_ros_args
 
 from lpr_ros.core.errors import LprError
 
+ROS_ARGUMENTS = """arguments of ROS, after --ros-args:
+  -p NAME:=VALUE       set a parameter
+  -r FROM:=TO          rename a topic or service; __ns:=/NAME sets the namespace
+  --params-file FILE   set the parameters in a YAML file
+  --log-level LEVEL    debug, info, warn or error"""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 MAX_INVALID_HANDLES = 100  # in a row; more mean that the node keeps an entity that is gone
 
@@ -66,14 +73,28 @@ def destroy_safely(node: Node, destroy: Callable[[], object]) -> None:
 
 
 def run_node(
-    make_node: Callable[[], Node], argv: Sequence[str] | None = None, *, threads: int = 1
+    make_node: Callable[[], Node],
+    argv: Sequence[str] | None = None,
+    *,
+    name: str,
+    description: str,
+    threads: int = 1,
 ) -> int:
     """Spin a node; return 0 after SIGINT or SIGTERM, 1 if the node could not be created.
+
+    `name` and `description` are for --help; all other arguments are those of ROS.
 
     rclpy shuts down its context on both signals, which ends the spinning. Python's own
     KeyboardInterrupt is disabled: a second signal, as sent by `ros2 launch`, must not interrupt
     the cleanup.
     """
+    parser = argparse.ArgumentParser(
+        prog=name,
+        description=description,
+        epilog=ROS_ARGUMENTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args(user_arguments(argv))
     for number in STOP_SIGNALS:
         signal.signal(number, lambda number, frame: None)
     rclpy.init(args=argv)
@@ -94,6 +115,15 @@ def run_node(
         rclpy.try_shutdown()
         ignore_signals()
     return 0
+
+
+def user_arguments(argv: Sequence[str] | None = None) -> list[str]:
+    """Return the arguments that are not for ROS; exit with a line if those for ROS are bad."""
+    try:
+        arguments: list[str] = remove_ros_args(argv)[1:]
+    except RuntimeError as error:
+        raise SystemExit(f'error: {error}') from None
+    return arguments
 
 
 def spin(node: Node, executor: Executor) -> None:

@@ -4,6 +4,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from message_samples import round_trip
 import pytest
 
+from lpr_ros.lpr_node import diagnostics
 from lpr_ros.lpr_node.diagnostics import (
     Diagnostics,
     EventLog,
@@ -35,6 +36,15 @@ def test_the_summary_names_the_problem(state, new, total, expected):
     assert status_level(state, new, total) == expected
 
 
+def test_silence_comes_before_drops_and_only_while_active():
+    new = {'dropped.cloud': 3}
+    assert status_level('active', new, {}, silence='nobody publishes') == (
+        WARN,
+        'nobody publishes',
+    )
+    assert status_level('inactive', new, {}, silence='nobody') == (OK, 'Inactive')
+
+
 def test_an_unsaved_map_comes_before_drops():
     summary = status_level('active', {'dropped.cloud': 3}, {}, map_error='the disk is full')
     assert summary == (WARN, 'Map not saved: the disk is full')
@@ -42,13 +52,13 @@ def test_an_unsaved_map_comes_before_drops():
 
 def test_the_message_holds_status_rates_and_timings():
     statistics = Statistics()
-    diagnostics = Diagnostics('lpr_node', statistics)
+    messages = Diagnostics('lpr_node', statistics)
     statistics.count('scans', 3)
     statistics.time('keyframe', 0.25)
     status = RuntimeStatus(
         'cpu', 'robot', 7, 2, 40, 3 * 2**20, 1, ('lio_sam',), MapStatus('', 5, 9.0)
     )
-    (sent,) = diagnostics.message(0, 'active', status).status
+    (sent,) = messages.message(0, 'active', status).status
     values = {value.key: value.value for value in sent.values}
     assert values['state'] == 'active'
     assert (values['keyframes'], values['sessions'], values['database_mib']) == ('7', '2', '3.0')
@@ -57,7 +67,7 @@ def test_the_message_holds_status_rates_and_timings():
         '5', '9', 'lio_sam',
     )  # fmt: skip
     assert (values['scans'], values['keyframe_mean_ms']) == ('3', '250.0')
-    (sent,) = diagnostics.message(0, 'unconfigured', None).status
+    (sent,) = messages.message(0, 'unconfigured', None).status
     assert 'keyframes' not in {value.key for value in sent.values}
 
 
@@ -68,6 +78,19 @@ def test_names_that_are_not_utf8_can_be_sent():
     message = Diagnostics('lpr_node', Statistics()).message(0, 'active', status)
     (sent,) = round_trip(message).status
     assert sent.message == 'Map not saved: /data/\\udcff: No space left'
+
+
+def test_a_flood_of_sessions_does_not_flood_the_log(ros, monkeypatch):
+    now_s, logged = [100.0], []
+    monkeypatch.setattr(diagnostics.time, 'monotonic', lambda: now_s[0])
+    events = EventLog(ros.node(), Statistics())
+    events._log = type('Log', (), {'info': logged.append})
+    for number in range(50):
+        events.start_session(f'robot ({number})', 'jump')
+    assert len(logged) == diagnostics.MAX_SESSION_LINES
+    now_s[0] += diagnostics.LOG_INTERVAL_S
+    events.start_session('robot (51)', 'jump')
+    assert logged[-1] == "session 'robot (51)' starts: jump"
 
 
 def test_events_are_counted_by_what_was_dropped_and_logged_once_in_a_while(ros):

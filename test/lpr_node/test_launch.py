@@ -3,10 +3,16 @@
 import importlib.util
 from pathlib import Path
 import re
+import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import launch_stand_in
 import pytest
+from ros_processes import wait_until
+
+from lpr_ros.player.sources import open_playback
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +25,11 @@ def load(monkeypatch):
         'ament_index_python.packages.get_package_share_directory', lambda name: str(ROOT)
     )
 
-    def load(name):
+    def load(name, *, has_rviz=False):
+        packages = {'lpr_ros': '', **({'rviz2': ''} if has_rviz else {})}
+        monkeypatch.setattr(
+            'ament_index_python.packages.get_packages_with_prefixes', lambda: packages
+        )
         path = ROOT / 'launch' / name
         spec = importlib.util.spec_from_file_location(name.replace('.', '_'), path)
         module = importlib.util.module_from_spec(spec)
@@ -51,6 +61,15 @@ def test_arguments_select_the_nodes(load):
                for name in ('lpr_node', 'pose_graph_node', 'rviz2'))  # fmt: skip
 
 
+def test_the_player_publishes_the_topics_that_the_nodes_subscribe_to(load):
+    nodes = started(load('lpr.launch.py'), bag='drive.mcap', odometry='/odom', namespace='robot')
+    command = nodes['lpr_player'].arguments
+    assert command[command.index('--points') + 1] == 'points'
+    assert command[command.index('--odometry') + 1] == '/odom'
+    assert nodes['lpr_player'].namespace == nodes['lpr_node'].namespace == 'robot'
+    assert nodes['lpr_node'].remappings == [('odometry', '/odom')]
+
+
 def test_executables_are_console_scripts_of_the_package(load):
     nodes = started(load('lpr.launch.py'), pose_graph='true', bag='drive.mcap')
     scripts = set(re.findall(r"'(\w+) = lpr_ros\.", (ROOT / 'setup.py').read_text()))
@@ -58,14 +77,72 @@ def test_executables_are_console_scripts_of_the_package(load):
     assert {name for name, node in nodes.items() if node.package == 'lpr_ros'} <= scripts
 
 
-def test_both_nodes_read_the_same_parameter_files(load):
-    """So that one /** entry sets odometry_noise for both."""
-    nodes = started(
-        load('lpr.launch.py'), pose_graph='true', preset='livox', params_file='mine.yaml'
+def test_a_player_that_fails_ends_the_launch(load):
+    from launch import LaunchContext
+
+    nodes = started(load('lpr.launch.py'), bag='drive.mcap')
+    on_exit, context = nodes['lpr_player'].on_exit, LaunchContext()
+    assert on_exit(SimpleNamespace(returncode=0), context) is None  # the end of the bag
+    with pytest.raises(RuntimeError, match='lpr_player failed with exit status 1'):
+        on_exit(SimpleNamespace(returncode=1), context)
+
+
+def test_a_node_that_saves_its_map_is_asked_soon_and_killed_late(load):
+    """An interrupt of the launch alone reaches its nodes as SIGTERM: 5 s later by default."""
+    node = started(load('lpr.launch.py'))['lpr_node']
+    assert not hasattr(node, 'sigterm_timeout')
+    assert float(node.sigkill_timeout) >= 60.0
+
+
+@pytest.mark.skipif(not shutil.which('setpriv'), reason='setpriv is not installed')
+def test_a_launch_that_is_killed_leaves_no_process_behind(load):
+    nodes = started(load('lpr.launch.py'), pose_graph='true', rviz='true', bag='drive.mcap')
+    (prefix,) = {node.prefix for node in nodes.values()}
+    # A parent that starts a child with the prefix, says its pid, and waits to be killed.
+    code = (
+        'import subprocess, sys, time\n'
+        'print(subprocess.Popen(sys.argv[1:]).pid, flush=True)\n'
+        'time.sleep(60)'
     )
-    expected = [str(ROOT / 'config' / 'presets' / 'livox.yaml'), 'mine.yaml']
+    command = [sys.executable, '-c', code, *prefix.split(), 'sleep', '60']
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    # setpriv has done its work once it has become the command.
+    is_ready = Path(f'/proc/{child}/comm').read_text
+    wait_until(lambda: is_ready() == 'sleep\n', 'the child')
+    parent.terminate()
+    parent.wait(60)
+    wait_until(lambda: not is_running(child), 'the end of the child')
+
+
+def is_running(pid):
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] != 'Z'
+    except OSError:
+        return False
+
+
+def test_both_nodes_read_the_same_parameter_files(load, tmp_path):
+    """So that one /** entry sets odometry_noise for both."""
+    mine = tmp_path / 'mine.yaml'
+    mine.touch()
+    nodes = started(
+        load('lpr.launch.py'), pose_graph='true', preset='livox', params_file=str(mine)
+    )
+    expected = [str(ROOT / 'config' / 'presets' / 'livox.yaml'), str(mine)]
     for name in ('lpr_node', 'pose_graph_node'):
         assert nodes[name].parameters[:-1] == expected
+
+
+def test_a_missing_preset_or_file_stops_the_launch_with_the_names_there_are(load, tmp_path):
+    module = load('lpr.launch.py')
+    with pytest.raises(ValueError, match=r"preset 'livoks': expected one of lio_sam, livox, vel"):
+        started(module, preset='livoks')
+    (tmp_path / 'other.yaml').touch()
+    with pytest.raises(ValueError, match=r'mine\.yaml.* no such file; .* there is other\.yaml'):
+        started(module, params_file=str(tmp_path / 'mine.yaml'))
+    with pytest.raises(ValueError, match=r'there is no \.yaml file'):
+        started(module, params_file=str(tmp_path / 'nowhere' / 'mine.yaml'))
 
 
 @pytest.mark.parametrize('name', ['lpr.launch.py', 'demo.launch.py'])
@@ -82,6 +159,13 @@ def test_every_argument_is_declared_and_described(load, name):
 def test_demo_sets_only_arguments_that_exist(load):
     given = {name for name, _, _ in load('demo.launch.py').ARGUMENTS} | {'pose_graph'}
     assert given <= {name for name, _, _ in load('lpr.launch.py').ARGUMENTS}
+
+
+def test_demo_plays_a_drive_that_needs_no_file_and_starts_rviz_where_it_is(load):
+    for has_rviz, rviz in ((True, 'true'), (False, 'false')):
+        arguments = {n: v for n, v, _ in load('demo.launch.py', has_rviz=has_rviz).ARGUMENTS}
+        assert arguments['rviz'] == rviz
+        assert open_playback([Path(arguments['bag'])]).topics.keys() >= {'/points', '/odometry'}
 
 
 def test_fastdds_profile_is_set_unless_the_user_has_one(load, monkeypatch):

@@ -5,6 +5,8 @@ import re
 import signal
 
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from nav_msgs.msg import Odometry
 from node_rig import (
     START_S,
     Rig,
@@ -21,7 +23,7 @@ from ros_processes import ros_session, wait_until
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Float64MultiArray
-from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step
+from toy_drive import START_NS, STEP_NS, STEPS_PER_LAP, step, write_weights
 
 from lpr_ros.conversions.poses import pose_from_message
 
@@ -86,6 +88,8 @@ def test_second_lap_closes_loops_with_the_true_pose(rig):
         covariance = np.reshape(loop.pose.covariance, (6, 6))
         assert (np.linalg.eigvalsh(covariance) > 0.0).all()
         assert stamp_of(loop) == step(query).stamp_ns
+    line = r'first loop closure: \d+ to \d+'
+    wait_until(lambda: re.search(line, rig.process.output), line)
     times = lio_sam.take().data
     assert times[0] - times[1] == pytest.approx(STEPS_PER_LAP * STEP_NS / 1e9, abs=1e-5)
 
@@ -426,6 +430,66 @@ def test_lifecycle_with_simulated_time(ros):
     rig.process.interrupt(signal.SIGTERM)
     assert rig.process.wait() == 0
     assert 'Traceback' not in rig.process.output
+
+
+# The node, which notices silence after a second and logs its progress every second.
+IMPATIENT_NODE = """
+import sys
+from lpr_ros.lpr_node.node import main
+from lpr_ros.ros_utils import progress_log, topic_watch
+
+if __name__ == '__main__':
+    progress_log.INTERVAL_S = topic_watch.SILENCE_S = 1.0
+    sys.exit(main())
+"""
+
+
+def test_a_node_without_scans_says_what_is_published(ros):
+    """In a namespace the default topics are others than those of the driver."""
+    weights = write_weights(ros.folder / 'weights.safetensors')
+    settings = {'weights': weights, 'autostart': True}
+    process = start_node(ros, settings, '-r', '__ns:=/robot', program=('-c', IMPATIENT_NODE))
+    driver = ros.node('driver')
+    driver.create_publisher(PointCloud2, '/velodyne_points', 5)
+    driver.create_publisher(Odometry, '/odom', 5)
+    diagnostics = ros.listen(driver, DiagnosticArray, '/diagnostics')
+    warned = diagnostics.take_until(
+        lambda message: message.status[0].level == DiagnosticStatus.WARN, START_S
+    )
+    (status,) = warned.status
+    assert status.name == '/robot/lpr_node'
+    for text in (
+        'no message on /robot/points for 1 s: nobody publishes it',
+        'is published on /velodyne_points: set points:=/velodyne_points',
+        'no message on /robot/odometry for 1 s',
+        'set odometry:=/odom; for a LiDAR alone set use_odometry: false',
+    ):
+        assert text in status.message
+        assert process.output.count(text) == 1
+
+
+def test_the_log_tells_the_story_of_a_drive(ros):
+    path = ros.folder / 'places.map'
+    rig = Rig(ros, program=('-c', IMPATIENT_NODE), map_path=path, autosave_s=0.5)
+    assert rig.state == 'unconfigured'
+    rig.change_state('configure')
+    rig.change_state('activate')
+    rig.wait_active()
+    rig.drive(range(3))
+    points = len(step(0).points)
+    story = (
+        r'unconfigured: waiting for a lifecycle manager .*/lpr_node configure',
+        r'subscribed to /odometry, /points',
+        r"odometry: 'lidar' in 'odom'",
+        r"session 'robot' starts: first scan",
+        rf'first keyframe: stamp {step(0).stamp_ns} ns',
+        rf"first scan: {points} points \(x, y, z, .*\) in frame 'lidar', \d+\.\d scans/s",
+        rf'\d+ keyframes saved to {path}',
+        r'scans \d+ \(\+\d+\), keyframes \d+ \(\+\d+\), loop closures \d+ .*, dropped scans 0',
+    )
+    for line in story:
+        wait_until(lambda line=line: re.search(line, rig.process.output), line)
+    assert len(re.findall('first ', rig.process.output)) == 3  # two, and the reason of session
 
 
 @pytest.mark.parametrize(('name', 'value', 'reason'), [

@@ -21,7 +21,7 @@ from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.io.pointcloud2 import read_cloud
 from lpr_ros.core.recordings.bag_reader import Bag
 from lpr_ros.core.timing import stamp_ns
-from lpr_ros.player.node import main
+from lpr_ros.player.node import main, published_names
 from lpr_ros.player.sources import BagPlayback, open_playback
 from lpr_ros.ros_utils.spin import STOP_SIGNALS
 from lpr_training.datasets.bag_writer import write_bag
@@ -116,8 +116,34 @@ def test_player_loops_until_interrupted(ros: Ros, bag, sent):
     assert got == once * 3
     process.interrupt(sent)
     process.interrupt()  # as `ros2 launch` does
-    assert process.wait() == 130, process.output
+    assert process.wait() == 0, process.output
     assert 'Traceback' not in process.output
+
+
+def test_the_only_topics_of_their_types_are_published_under_the_names_asked_for(ros: Ros, bag):
+    node = ros.node()
+    clouds = ros.listen(node, PointCloud2, '/robot/scans', QOS)
+    odometry = ros.listen(node, Odometry, '/odom', QOS)
+    arguments = ('--points', 'scans', '--odometry', '/odom', '--rate', '0', '--wait', '1')
+    process = player(ros, bag, *arguments, '--ros-args', '-r', '__ns:=/robot')
+    assert stamps([clouds.take() for _ in range(SCANS)]) == stamps(
+        [odometry.take() for _ in range(SCANS)]
+    )
+    assert process.wait() == 0, process.output
+    assert '/points is published as /robot/scans' in process.output
+
+
+def test_names_are_asked_for_if_the_recording_has_several(ros: Ros):
+    node = ros.node()
+    topics = {'/a': PointCloud2, '/b': PointCloud2, '/odom': Odometry, '/ground_truth': Odometry}
+    assert published_names(node, topics, '', '') == {}
+    assert published_names(node, topics, '/b', '/odom') == {}
+    assert published_names(node, topics, 'a', 'odometry') == {'/odom': '/odometry'}
+    with pytest.raises(DatasetError, match=r'no /points but 2 topics .* /a or /b'):
+        published_names(node, topics, 'points', '')
+    with pytest.raises(DatasetError, match='no PointCloud2 topic, only /odom'):
+        published_names(node, {'/odom': Odometry}, 'points', '')
+    assert published_names(node, {'/a': PointCloud2}, 'points', 'odometry') == {'/a': '/points'}
 
 
 def write_ros1_bag(path, bag):

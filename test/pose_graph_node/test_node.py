@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import permutations
+import re
 import signal
 
 from geometry_msgs.msg import PoseStamped, TransformStamped
@@ -67,6 +68,44 @@ def drive(rng):
         T_wrong = pose_from_euler(rng.normal(size=3), [0.0, 0.0, rng.uniform(-3.0, 3.0)])
         wrong[int(i)] = loop_closure(int(rng.integers(0, i - 100)), int(i), T_wrong)
     return T_true, T_odom, loops | wrong, set(wrong)
+
+
+# The node, which notices silence after a second and logs its progress every second.
+IMPATIENT_NODE = """
+import sys
+from lpr_ros.pose_graph_node.node import main
+from lpr_ros.ros_utils import progress_log, topic_watch
+
+if __name__ == '__main__':
+    progress_log.INTERVAL_S = topic_watch.SILENCE_S = 1.0
+    sys.exit(main())
+"""
+
+
+def test_the_log_tells_what_is_missing_and_what_was_done(ros: Ros, drive):
+    _, T_odom, loops, _ = drive
+    process = ros.start('-c', IMPATIENT_NODE)
+
+    def logged(*lines: str) -> None:
+        for line in lines:
+            wait_until(lambda line=line: re.search(line, process.output), line)
+
+    logged(
+        'waiting for /lpr_node/keyframes and /odometry',
+        'no message on /lpr_node/keyframes for 1 s: .* or start lpr_node',
+        'no message on /odometry for 1 s',
+    )
+    robot = FakeLprNode(ros)
+    keyframes = [keyframe(i, T) for i, T in enumerate(T_odom)]
+    query = next(iter(loops))
+    robot.publish_keyframes(*keyframes[: query + 1])
+    robot.publish_loop(loops[query], keyframes[query].stamp_ns)
+    logged(
+        rf"session '\w*': keyframe {query}",
+        'first loop closure',
+        rf'keyframes {query + 1} \(\+\d+\), loop closures 1 \(\+1\), rejected',
+    )
+    assert process.output.count('no message on /lpr_node/keyframes') == 1
 
 
 def poses_of(path: Path) -> list[np.ndarray]:

@@ -12,7 +12,10 @@ from lpr_ros.core.config import Config, option
 from lpr_ros.core.errors import ConfigError
 from lpr_ros.core.pipeline import PipelineConfig
 from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizerConfig
-from lpr_ros.ros_utils.parameters import ConfigParameters, leaves
+from lpr_ros.lpr_node.config import NodeConfig
+from lpr_ros.lpr_node.node import POSE_GRAPH_PARAMETERS
+from lpr_ros.pose_graph_node.node import LPR_NODE_PARAMETERS, PoseGraphNodeConfig
+from lpr_ros.ros_utils.parameters import ConfigParameters, leaves, unknown_parameters
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,31 @@ def test_invalid_override_is_rejected_with_name_and_value(ros: Ros, name, value,
         ConfigParameters(node, ToyConfig()).read()
     assert name in str(caught.value)
     assert str(value[-1] if isinstance(value, list) else value) in str(caught.value)
+
+
+def test_unknown_parameters_are_named_with_the_nearest_known_one(ros: Ros, capfd):
+    given = overrides(
+        section__windw=3, is_one=False, use_sim_time=False, optimizer__x=1, names=['a']
+    )
+    node = ros.node(parameter_overrides=[*given, *overrides(qos_overrides__points=1)])
+    known = [leaf.name for leaf in leaves(ToyConfig())]
+    ConfigParameters(node, ToyConfig())
+    assert "did you mean 'is_on'?" in capfd.readouterr().err
+    assert list(unknown_parameters(node, known, others=('optimizer',))) == [
+        "unknown parameter 'is_one' is ignored; did you mean 'is_on'?",
+        "unknown parameter 'section.windw' is ignored; did you mean 'section.window'?",
+    ]
+
+
+def test_a_file_for_both_nodes_is_not_warned_about():
+    """Each node knows the first words of the parameters of the other."""
+
+    def words(config):
+        return {leaf.name.partition('.')[0] for leaf in leaves(config)}
+
+    ours, others = words(NodeConfig()), words(PoseGraphNodeConfig())
+    assert set(POSE_GRAPH_PARAMETERS) == others - ours
+    assert set(LPR_NODE_PARAMETERS) == ours - others
 
 
 def test_descriptor_has_type_description_unit_and_range(ros: Ros):

@@ -7,8 +7,11 @@ from rclpy.executors import InvalidHandle
 from ros_processes import wait_until
 from std_msgs.msg import String
 
+from lpr_ros.lpr_node.node import main as lpr_node
+from lpr_ros.player.node import main as lpr_player
+from lpr_ros.pose_graph_node.node import main as pose_graph_node
 from lpr_ros.ros_utils import spin as spin_module
-from lpr_ros.ros_utils.spin import NodeExecutor, destroy_safely, spin
+from lpr_ros.ros_utils.spin import NodeExecutor, destroy_safely, spin, user_arguments
 
 
 @pytest.fixture
@@ -79,3 +82,21 @@ def test_an_entity_that_stays_invalid_ends_the_node(ros, monkeypatch):
     ros.executor.remove_node(node)
     with pytest.raises(InvalidHandle):
         spin(node, NodeExecutor(2, context=ros.context))
+
+
+@pytest.mark.parametrize(
+    ('name', 'main'),
+    [('lpr_node', lpr_node), ('pose_graph_node', pose_graph_node), ('lpr_player', lpr_player)],
+)
+def test_executables_print_help(monkeypatch, capsys, name, main):
+    monkeypatch.setattr('sys.argv', [name, '--help', '--ros-args', '-p', 'autostart:=true'])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert f'usage: {name}' in capsys.readouterr().out
+
+
+def test_bad_arguments_of_ros_are_one_line():
+    with pytest.raises(SystemExit, match=r"error: .*'-p nonsense'"):
+        user_arguments(['lpr_node', '--ros-args', '-p', 'nonsense'])
+    assert user_arguments(['lpr_node', '--quiet', '--ros-args', '-p', 'a:=b']) == ['--quiet']

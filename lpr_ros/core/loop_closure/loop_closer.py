@@ -62,12 +62,14 @@ class LoopCloser:
         self._belief.configure(config.belief, config.odometry_noise)
         query = keyframe_query.keyframe
         rejected: list[Candidate] = []
+        excluded: list[Candidate] = []
         verified: list[LoopClosure] = []
         change = BeliefChange()
         for candidate, place in zip(keyframe_query.candidates, keyframe_query.places, strict=True):
             if len(rejected) + len(verified) == config.max_candidates:
                 break
             if not self._is_possible(query, place):
+                excluded.append(candidate)
                 continue
             is_undecided = self._belief.is_undecided(query, place)
             loop = self._verifier.verify(
@@ -89,6 +91,7 @@ class LoopCloser:
             change.retracted,
             tuple(rejected),
             watch.seconds,
+            tuple(excluded),
         )
 
     def _is_possible(self, query: Keyframe, place: Keyframe) -> bool:

@@ -36,6 +36,7 @@ class Outcome:
     rejected: tuple[int, ...] = ()  # candidates that failed geometric verification
     verified: LoopClosure | None = None  # passed geometric verification, consistent or not
     seconds: Mapping[str, float] = field(default_factory=dict)  # by stage
+    excluded: tuple[int, ...] = ()  # candidates that are too far away by odometry
 
     @classmethod
     def of(cls, step: Step) -> 'Outcome':
@@ -47,6 +48,7 @@ class Outcome:
             tuple(c.match.keyframe_id for c in step.result.rejected),
             step.result.verified,
             step.seconds,
+            tuple(c.match.keyframe_id for c in step.result.excluded),
         )
 
 

@@ -31,6 +31,8 @@ def summarize(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[s
         'wall_s': result.wall_s,
         'interrupted': result.interrupted,
         'candidates': sum(o.candidates for o in result.outcomes),
+        'candidates_excluded_by_odometry': sum(len(o.excluded) for o in result.outcomes),
+        'candidates_rejected_by_geometry': sum(len(o.rejected) for o in result.outcomes),
         'verified': sum(o.verified is not None for o in result.outcomes),
         'loops': len(result.loops),
         'loops_retracted': len(result.retracted),

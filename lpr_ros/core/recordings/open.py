@@ -5,6 +5,7 @@ from pathlib import Path
 from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.recordings.bag import BagRecording
 from lpr_ros.core.recordings.base import DEFAULT_OPTIONS, Recording, RecordingOptions
+from lpr_ros.core.recordings.demo import DemoRecording
 from lpr_ros.core.recordings.kitti import KittiRecording
 from lpr_ros.core.recordings.packed import PackedRecording
 
@@ -20,7 +21,9 @@ def recording_format(path: Path) -> type[Recording]:
     """Return the class that reads a path; DatasetError if there is nothing to read."""
     path = Path(path)
     if not path.exists():
-        formats: list[type[Recording]] = [*FORMATS.values(), BagRecording]
+        if DemoRecording.matches(path):
+            return DemoRecording
+        formats: list[type[Recording]] = [*FORMATS.values(), BagRecording, DemoRecording]
         expected = ', '.join(kind.description for kind in formats)
         raise DatasetError(f'{path}: no such file or folder; expected one of: {expected}')
     if (path / 'sequences').is_dir():

@@ -48,6 +48,7 @@ def test_candidates_out_of_reach_are_not_verified(keyframes):
     assert [candidate for candidate, _ in verifier.calls] == [0]
     assert (result.verified.query_id, result.verified.match_id) == (LAP, 0)
     assert result.rejected == ()
+    assert [c.match.keyframe_id for c in result.excluded] == [LAP // 2]
 
 
 def test_at_most_max_candidates_are_verified(keyframes):

@@ -315,14 +315,11 @@ def evidence_of_looks(
 ) -> NDArray[np.float64]:
     """Return the evidence (F,) of families by their mean looks and the new structure they saw.
 
-    Good looks add up. Bad ones do not: what has changed since looks bad, too, and would not agree
-    with the way for long at another place.
+    Good looks add up. Bad ones do not: what has changed since looks bad, too. That it agrees with
+    the way for long is evidence by itself.
     """
-    evidence: NDArray[np.float64] = np.where(
-        looks > 0.0,
-        (1.0 + structure_m / STRUCTURE_M) * looks,
-        looks + LOOKS_PER_M * structure_m,
-    )
+    number = np.where(looks > 0.0, 1.0 + structure_m / STRUCTURE_M, 1.0)
+    evidence: NDArray[np.float64] = number * looks + LOOKS_PER_M * structure_m
     return evidence
 
 

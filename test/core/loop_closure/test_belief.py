@@ -266,6 +266,23 @@ def test_of_two_that_place_one_stretch_differently_the_worse_shows_what_deceives
         assert limit(7.0, **harmless) == MAX_LOOKS
 
 
+def test_a_changed_street_is_recognized_by_its_length(rng):
+    """Every look is slightly bad; hundreds of meters that agree are not found elsewhere."""
+    T_true = laps(COUNT)
+    new = [keyframe(i, T, session='b') for i, T in enumerate(T_true)]
+    config = BeliefConfig(trust=0.99)
+    run = Run(new, config, old=[keyframe(i, T) for i, T in enumerate(T_true)])
+    first = next(i for i in range(0, COUNT, 2) if run.add(changed_loop(i, rng)).trusted)
+    assert 200 < 2 * first < 400  # meters
+    standing = Run([new[0]] * COUNT, config, old=new)
+    assert not any(standing.add(changed_loop(i, rng)).trusted for i in range(0, 100, 2))
+
+
+def changed_loop(i, rng):
+    """A loop between two sessions to the same place, which has changed."""
+    return replace(loop_closure(i, i, perturb(np.eye(4), rng)), log_odds=-2.5)
+
+
 def test_one_look_is_not_enough_however_good_it_is(sessions, rng):
     """Odometry says nothing between sessions; within one it agrees, and one look is enough."""
     T_true, new, old = sessions

@@ -318,8 +318,9 @@ def evidence_of_looks(
     Good looks add up. Bad ones do not: what has changed since looks bad, too. That it agrees with
     the way for long is evidence by itself.
     """
-    number = np.where(looks > 0.0, 1.0 + structure_m / STRUCTURE_M, 1.0)
-    evidence: NDArray[np.float64] = number * looks + LOOKS_PER_M * structure_m
+    evidence: NDArray[np.float64] = np.maximum(
+        (1.0 + structure_m / STRUCTURE_M) * looks, looks + LOOKS_PER_M * structure_m
+    )
     return evidence
 
 

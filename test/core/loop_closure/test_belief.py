@@ -271,10 +271,11 @@ def test_a_changed_street_is_recognized_by_its_length(rng):
     T_true = laps(COUNT)
     new = [keyframe(i, T, session='b') for i, T in enumerate(T_true)]
     config = BeliefConfig(trust=0.99)
-    run = Run(new, config, old=[keyframe(i, T) for i, T in enumerate(T_true)])
+    old = [keyframe(i, T) for i, T in enumerate(T_true)]
+    run = Run(new, config, old=old)
     first = next(i for i in range(0, COUNT, 2) if run.add(changed_loop(i, rng)).trusted)
     assert 200 < 2 * first < 400  # meters
-    standing = Run([new[0]] * COUNT, config, old=new)
+    standing = Run([new[0]] * COUNT, config, old=[old[0]] * COUNT)
     assert not any(standing.add(changed_loop(i, rng)).trusted for i in range(0, 100, 2))
 
 

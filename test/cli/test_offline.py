@@ -17,6 +17,7 @@ from loop_tables import read_loops
 import numpy as np
 import pytest
 from toy_graphs import read_g2o
+from toy_recordings import MESSAGES, write_messages
 
 from lpr_ros.cli import offline
 from lpr_ros.core.config import override
@@ -35,7 +36,12 @@ from lpr_ros.core.offline.result import DriveResult
 from lpr_ros.core.offline.run import run_offline
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
 from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
-from lpr_ros.core.recordings.base import RecordingOptions
+from lpr_ros.core.recordings.base import (
+    DriveTable,
+    Recording,
+    RecordingOptions,
+    unknown_poses,
+)
 from lpr_ros.core.recordings.open import open_recording
 from lpr_ros.core.resources import default_weights
 from lpr_ros.report import page as report
@@ -267,6 +273,99 @@ def test_a_new_session_is_logged_and_reported_with_its_reason(bag, extractor, ca
     assert result.sessions == {'circle': 'first scan', 'circle (2)': segment.reason}
     assert f"session 'circle (2)' starts: {segment.reason}" in caplog.text
     assert f'New sessions: circle (2) ({segment.reason})' in report_page(result, None)
+
+
+@pytest.fixture(scope='module')
+def clouds_only(scans, tmp_path_factory):
+    """The drive as a bag of thinner clouds, with ground truth to judge by."""
+    path = tmp_path_factory.mktemp('clouds') / 'clouds'
+    rows = []
+    for full in scans:
+        every = {n: getattr(full, n)[::3] for n in ('points', 'intensity', 'ring', 'time_s')}
+        scan = replace(full, **every)
+        truth = MESSAGES.odometry(scan.stamp_ns, 'world', scan.T_world_sensor)
+        rows += [('/ground_truth', scan.stamp_ns, truth)]
+        rows += [('/points', scan.stamp_ns, MESSAGES.cloud(scan))]
+    return write_messages(path, rows)
+
+
+def test_clouds_alone_give_trajectory_and_loops(clouds_only, tmp_path):
+    assert offline.main([str(clouds_only), '--out', str(tmp_path / 'out'), *ARGUMENTS]) == 0
+    assert {path.name for path in (tmp_path / 'out').iterdir()} == FILES
+    summary = json.loads((tmp_path / 'out/summary.json').read_text())
+    assert summary['sources']['odometry'] == 'LiDAR odometry'
+    assert summary['loops'] >= 3
+    assert summary['precision'] == 1.0
+    assert summary['ate_odometry_m'] < 1.0
+    assert summary['ate_corrected_m'] < 0.3
+    assert list(summary['sessions']) == ['clouds']
+    assert summary['dropped'] == {}
+
+
+@pytest.mark.parametrize(
+    ('odometry', 'has_odometry', 'expected'),
+    [
+        ('auto', True, False),
+        ('auto', False, True),
+        ('lidar', True, True),
+        ('recorded', False, False),
+        ('/odometry', True, False),
+    ],
+)
+def test_lidar_odometry_is_used_on_request_or_if_there_is_no_other(
+    bag, clouds_only, tmp_path, monkeypatch, odometry, has_odometry, expected
+):
+    def run_offline(source, *arguments, use_lidar_odometry, **options):
+        used.append((use_lidar_odometry, source.about['odometry']))
+        raise DatasetError('far enough')
+
+    used = []
+    monkeypatch.setattr(run, 'run_offline', run_offline)
+    recording = bag if has_odometry else clouds_only
+    arguments = [str(recording), '--out', str(tmp_path / 'out'), '--odometry', odometry, '--quiet']
+    assert offline.main(arguments) == 1
+    recorded = '/odometry' if has_odometry and odometry != 'lidar' else ''
+    assert used == [(expected, recorded)]
+
+
+def test_a_drive_whose_lidar_odometry_is_lost_continues_in_a_new_session(scans, extractor):
+    """As after a gap in the recording: the second half is elsewhere."""
+    recording = Clouds([*scans[:6], *scans[40:46]])
+    result = run_offline(recording, extractor, CONFIG, use_lidar_odometry=True)
+    assert list(result.sessions) == ['clouds', 'clouds (2)']
+    assert 'LiDAR odometry lost' in result.sessions['clouds (2)']
+    assert result.scans == 12
+    assert not result.drops
+
+
+def test_scans_that_lidar_odometry_cannot_use_are_counted(scans, extractor, caplog):
+    far = replace(scans[2], points=np.full((90, 3), 900.0, np.float32))
+    recording = Clouds([scans[0], scans[1], far, scans[3]])
+    config = override(CONFIG, {'lidar_odometry.min_constraint': 0.33})
+    result = run_offline(recording, extractor, config, use_lidar_odometry=True)
+    assert {kind: len(texts) for kind, texts in result.drops.items()} == {'few_points': 1}
+    assert 'scan 2: LiDAR odometry needs 50 points' in result.drops['few_points'][0]
+    assert '3 scans with uncertain poses, first: scan 0: LiDAR odometry is degenerate' in (
+        caplog.text
+    )
+
+
+class Clouds(Recording):
+    """Scans without odometry."""
+
+    description = 'scans'
+
+    def __init__(self, scans):
+        self._scans = scans
+        stamps = np.array([scan.stamp_ns for scan in scans])
+        super().__init__('clouds', DriveTable(stamps, *[unknown_poses(len(scans))] * 2))
+
+    @classmethod
+    def matches(cls, path):
+        return False
+
+    def points(self, index):
+        return self._scans[index].points
 
 
 class Countdown:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from lpr_ros.core.config import Config, option
-from lpr_ros.core.errors import ConfigError, ScanError
+from lpr_ros.core.errors import ScanError
 from lpr_ros.core.geometry.odometry_jumps import OdometrySegment
 from lpr_ros.core.geometry.se3 import transform_points
+from lpr_ros.core.odometry.config import LidarOdometryConfig
 from lpr_ros.core.timing import CLOCK_JUMP_NS, NS_PER_S
 
 VOXELS_PER_RANGE = 100.0  # as in kiss_icp
@@ -29,40 +29,6 @@ MAX_EXTRAPOLATION = 10.0  # scan periods over which a constant velocity is assum
 CHECKED_POINTS = 1000  # of a scan
 NORMAL_NEIGHBORS = 10
 MAX_FLATNESS = 0.1  # of the two smallest variances around a point on a surface
-
-
-@dataclass(frozen=True)
-class LidarOdometryConfig(Config):
-    """Odometry from the point clouds (odometry_source lidar)."""
-
-    max_range_m: float = option(
-        100.0, 'Points farther away are not used for LiDAR odometry', unit='m', low=1.0,
-        high=1000.0, fixed=True,
-    )  # fmt: skip
-    min_range_m: float = option(
-        1.0, 'Points nearer than this, such as the robot itself, are not used for LiDAR odometry',
-        unit='m', low=0.0, fixed=True,
-    )  # fmt: skip
-    voxel_size_m: float = option(
-        0.0, 'Voxel size of the local map of LiDAR odometry; 0: a hundredth of max_range_m',
-        unit='m', low=0.0, high=10.0, fixed=True,
-    )  # fmt: skip
-    min_overlap: float = option(
-        0.6, 'Fraction of a scan that must agree with the scan before; below it, LiDAR odometry '
-        'is lost and starts again', low=0.0, high=1.0, fixed=True,
-    )  # fmt: skip
-    min_constraint: float = option(
-        0.02, 'Fraction of the surfaces that must face the least constrained direction; below it, '
-        'LiDAR odometry is degenerate, as in a tunnel', low=0.0, high=0.33, fixed=True,
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.min_range_m >= self.max_range_m:
-            raise ConfigError(
-                f'min_range_m {self.min_range_m}: expected less than max_range_m '
-                f'{self.max_range_m}'
-            )
 
 
 @dataclass(frozen=True, eq=False)

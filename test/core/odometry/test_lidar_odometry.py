@@ -12,7 +12,8 @@ from lpr_ros.core.errors import ConfigError, ScanError
 from lpr_ros.core.geometry.se3 import invert, pose_from_euler, transform_points
 from lpr_ros.core.geometry.trajectory import position_errors_m, root_mean_square
 from lpr_ros.core.io.pointcloud2 import read_cloud
-from lpr_ros.core.odometry.lidar_odometry import LidarOdometry, LidarOdometryConfig, scaled
+from lpr_ros.core.odometry.config import LidarOdometryConfig
+from lpr_ros.core.odometry.lidar_odometry import LidarOdometry, scaled
 from lpr_ros.core.recordings.open import open_recording
 
 PERIOD_S = 0.1

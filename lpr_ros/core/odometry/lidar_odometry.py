@@ -28,6 +28,7 @@ MAX_SWEEP_S = 1.0  # no LiDAR takes longer for a scan; longer times are in anoth
 MAX_EXTRAPOLATION = 10.0  # scan periods over which a constant velocity is assumed
 CHECKED_POINTS = 1000  # of a scan
 NORMAL_NEIGHBORS = 10
+FIRST_SEGMENT = OdometrySegment()
 MAX_FLATNESS = 0.1  # of the two smallest variances around a point on a surface
 
 
@@ -43,7 +44,13 @@ class OdometryEstimate:
 class LidarOdometry:
     """Estimates the pose of each scan relative to the first, scan by scan."""
 
-    def __init__(self, config: LidarOdometryConfig | None = None):
+    def __init__(
+        self,
+        config: LidarOdometryConfig | None = None,
+        T_odom_start: NDArray[np.float64] | None = None,
+        segment: OdometrySegment = FIRST_SEGMENT,
+    ):
+        """Start a segment at a pose, by default the first at the origin."""
         self._config = config or LidarOdometryConfig()
         self._voxel_size_m = (
             self._config.voxel_size_m or self._config.max_range_m / VOXELS_PER_RANGE
@@ -53,8 +60,8 @@ class LidarOdometry:
         self._deskewer = Preprocessor(
             self._config.max_range_m, self._config.min_range_m, True, max_num_threads=1
         )
-        self._segment = OdometrySegment()
-        self._T_odom_start: NDArray[np.float64] = np.eye(4)  # of the segment
+        self._segment = segment
+        self._T_odom_start = np.eye(4) if T_odom_start is None else T_odom_start
         self._stamp_ns: int | None = None
         self._period_s = 0.0  # before the last scan; 0 without one
         self._previous: cKDTree | None = None  # the last scan, in the frame of the segment

@@ -69,6 +69,7 @@ setup(
         'minkowski': ['MinkowskiEngine==0.5.4'],
         'docs': ['mkdocs', 'mkdocs-material', 'mkdocstrings[python]', 'pillow'],
         'dev': [
+            'evo',
             'hypothesis',
             'mypy',
             'pytest',

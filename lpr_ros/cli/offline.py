@@ -5,7 +5,7 @@
 BAG_OR_FOLDER is a rosbag2 folder, an .mcap, .db3 or ROS 1 .bag file, a KITTI folder
 (velodyne/*.bin and poses), or a scans_*.npz file. DIR receives report.html, loops.csv,
 keyframes.csv, the map, the pose graph (g2o) and the trajectories before and after loop closure
-(TUM). Ctrl-C stops the run and writes the results so far; a second Ctrl-C discards them.
+(TUM and KITTI). Ctrl-C stops the run and writes the results so far; a second Ctrl-C discards them.
 """
 
 import argparse

@@ -26,7 +26,7 @@ from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.geometry.odometry_jumps import OdometrySegment
 from lpr_ros.core.geometry.se3 import invert
 from lpr_ros.core.geometry.trajectory import Trajectory
-from lpr_ros.core.io.pose_files import read_tum, write_tum
+from lpr_ros.core.io.pose_files import read_kitti_poses, read_tum, write_tum
 from lpr_ros.core.loop_closure.worker_process import VerificationProcess
 from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.offline import evaluation, run
@@ -72,7 +72,9 @@ CONFIG = override(PipelineConfig(), SETTINGS)
 ARGUMENTS = ['--quiet', '--device', 'cpu', '--set', *(f'{k}={v}' for k, v in SETTINGS.items())]
 FILES = {
     'loops.csv', 'keyframes.csv', 'timings.csv', 'map.lpr', 'graph.g2o', 'summary.json',
-    'trajectory_odometry.tum', 'trajectory_corrected.tum', 'report.html', 'report.png',
+    *(f'trajectory_{name}.{kind}' for name in ('odometry', 'corrected', 'truth')
+      for kind in ('tum', 'kitti')),
+    'report.html', 'report.png',
 }  # fmt: skip
 
 
@@ -163,6 +165,37 @@ def test_map_graph_and_trajectories_can_be_read(out, extractor):
         rows = list(csv.DictReader(stream))
     assert [int(row['id']) for row in rows] == list(range(len(database)))
     assert float(rows[5]['corrected_x']) == pytest.approx(graph.poses[5][0, 3])
+
+
+@pytest.mark.parametrize('name', ['odometry', 'corrected', 'truth'])
+def test_kitti_trajectories_equal_the_tum_ones_row_by_row(out, name):
+    tum = read_tum(out / f'trajectory_{name}.tum')
+    kitti = read_kitti_poses(out / f'trajectory_{name}.kitti')
+    np.testing.assert_allclose(kitti, tum.T, atol=1e-9)
+
+
+@pytest.mark.parametrize('kind', ['tum', 'kitti'])
+@pytest.mark.parametrize('name', ['odometry', 'corrected'])
+def test_the_trajectory_error_is_that_of_evo(out, name, kind):
+    """As `evo_ape KIND trajectory_truth.KIND trajectory_NAME.KIND --align` prints it."""
+    pytest.importorskip('evo', reason='evo is not installed (pip install .[dev])')
+    from evo.core import metrics, sync
+    from evo.tools import file_interface
+
+    read = getattr(
+        file_interface,
+        {'tum': 'read_tum_trajectory_file', 'kitti': 'read_kitti_poses_file'}[kind],
+    )
+    truth, estimate = (read(str(out / f'trajectory_{each}.{kind}')) for each in ('truth', name))
+    if kind == 'tum':
+        truth, estimate = sync.associate_trajectories(truth, estimate)
+    estimate.align(truth, correct_scale=False)
+    error = metrics.APE(metrics.PoseRelation.translation_part)
+    error.process_data((truth, estimate))
+    summary = json.loads((out / 'summary.json').read_text())
+    assert truth.num_poses == summary['keyframes']
+    expected = error.get_statistic(metrics.StatisticsType.rmse)
+    assert summary[f'ate_{name}_m'] == pytest.approx(expected, abs=1e-6)
 
 
 def test_loops_are_correct_and_reduce_the_trajectory_error(out):
@@ -597,7 +630,8 @@ def test_a_failed_optimization_keeps_everything_else(bag, tmp_path, capsys, monk
     monkeypatch.setattr(PoseGraphOptimizer, 'optimize_robust', singular)
     out = tmp_path / 'out'
     assert offline.main([str(bag), '--out', str(out), *ARGUMENTS]) == 1
-    missing = {'graph.g2o', 'trajectory_corrected.tum', 'report.png'}
+    corrected = {'trajectory_corrected.tum', 'trajectory_corrected.kitti'}
+    missing = {'graph.g2o', 'report.png'} | corrected
     assert {path.name for path in out.iterdir()} == FILES - missing
     assert len(read_loops(out / 'loops.csv')) >= 3
     reason = 'pose graph not optimized: RuntimeError: Indeterminate linear system'

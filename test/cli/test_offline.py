@@ -31,9 +31,16 @@ from lpr_ros.core.loop_closure.worker_process import VerificationProcess
 from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.offline import evaluation, run
 from lpr_ros.core.offline.evaluation import evaluate_drive
-from lpr_ros.core.offline.export import drive_writers, write_files
+from lpr_ros.core.offline.export import (
+    CORRECTED,
+    GRAPH,
+    ODOMETRY,
+    drive_writers,
+    write_files,
+)
 from lpr_ros.core.offline.result import DriveResult
 from lpr_ros.core.offline.run import run_offline
+from lpr_ros.core.offline.summary import summarize
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
 from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
 from lpr_ros.core.recordings.base import (
@@ -322,17 +329,19 @@ def clouds_only(scans, tmp_path_factory):
     return write_messages(path, rows)
 
 
-def test_clouds_alone_give_trajectory_and_loops(clouds_only, tmp_path):
-    assert offline.main([str(clouds_only), '--out', str(tmp_path / 'out'), *ARGUMENTS]) == 0
-    assert {path.name for path in (tmp_path / 'out').iterdir()} == FILES
-    summary = json.loads((tmp_path / 'out/summary.json').read_text())
+def test_clouds_alone_give_trajectory_and_loops(clouds_only, extractor):
+    source = open_recording(clouds_only)
+    assert not source.has_odometry
+    result = run_offline(source, extractor, CONFIG, use_lidar_odometry=True)
+    summary = summarize(result, evaluate_drive(result))
     assert summary['sources']['odometry'] == 'LiDAR odometry'
     assert summary['loops'] >= 3
     assert summary['precision'] == 1.0
     assert summary['ate_odometry_m'] < 1.0
     assert summary['ate_corrected_m'] < 0.3
-    assert list(summary['sessions']) == ['clouds']
+    assert summary['sessions'] == {'clouds': 'first scan'}
     assert summary['dropped'] == {}
+    assert {ODOMETRY, CORRECTED, GRAPH} <= set(drive_writers(result, None))
 
 
 @pytest.mark.parametrize(

@@ -176,15 +176,19 @@ def odometry_process_of(parent):
     return pid
 
 
-def test_clouds_alone_give_odometry_and_keyframes(ros):
-    """And a killed odometry process a new session."""
-    rig = Rig(ros, autostart=True, extrinsic='[1.0,0.0,0.0,0.0,0.0,0.0,1.0]')
+def test_clouds_alone_give_odometry_keyframes_and_the_map_frame(ros):
+    """As lpr_slam.launch.py joins the nodes; a killed odometry process starts a new session."""
+    ros.start('-m', 'lpr_ros.pose_graph_node', '--ros-args', '-r', f'odometry:={NODE}/odometry')
+    rig = Rig(
+        ros, autostart=True, odometry_source='lidar', extrinsic='[1.0,0.0,0.0,0.0,0.0,0.0,1.0]'
+    )
     rig.node.destroy_publisher(rig.odometry)
     odometry = ros.listen(rig.node, Odometry, f'{NODE}/odometry', 100)
+    map_to_odom = ros.listen(rig.node, TransformStamped, 'pose_graph_node/map_to_odom')
     wait_until(rig.points.get_subscription_count, 'the node', START_S)
-    rig.points.publish(cloud_of(scan(0)))
-    wait_until(lambda: rig.status()['odometry_source'] == 'lidar', 'the choice')
-    assert 'odometry from lidar: nobody publishes /odometry' in rig.process.output
+    wait_until(lambda: rig.node.count_publishers(map_to_odom.topic), 'the pose graph', START_S)
+    assert rig.status()['odometry_source'] == 'lidar'
+    assert 'odometry from lidar: odometry_source' in rig.process.output
 
     def follow(numbers):
         poses = {}
@@ -202,6 +206,8 @@ def test_clouds_alone_give_odometry_and_keyframes(ros):
     assert np.allclose(poses[11], true @ invert(T_base_sensor), atol=0.15)
     path = rig.keyframes.take_until(lambda message: len(message.poses) >= 2)
     assert path.header.frame_id == 'odom'
+    frames = map_to_odom.take()
+    assert (frames.header.frame_id, frames.child_frame_id) == ('map', 'odom')
     os.kill(odometry_process_of(rig.process.popen.pid), signal.SIGKILL)
     rig.points.publish(cloud_of(scan(12)))
     rig.status_with('odometry_dropped.odometry', 1)

@@ -168,7 +168,7 @@ class Inputs:
                 Odometry,
                 'odometry',
                 qos.odometry.profile(),
-                remedy='; for a LiDAR alone set use_odometry: false and keyframes.interval_s',
+                remedy='; for a LiDAR alone set odometry_source: lidar',
                 qos_remedy=' or set qos.odometry.reliability',
             )
         self._points_topic = self._node.resolve_topic_name('points')

@@ -44,6 +44,7 @@ setup(
         'faiss-cpu',
         'gtsam',
         'jinja2',
+        'kiss-icp==1.3.0',  # LiDAR odometry uses its Python classes, which change
         'kiss-matcher',
         'matplotlib',
         'numba',
@@ -68,6 +69,7 @@ setup(
         'minkowski': ['MinkowskiEngine==0.5.4'],
         'docs': ['mkdocs', 'mkdocs-material', 'mkdocstrings[python]', 'pillow'],
         'dev': [
+            'evo',
             'hypothesis',
             'mypy',
             'pytest',

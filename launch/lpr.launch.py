@@ -30,6 +30,8 @@ ARGUMENTS = (
         'played under this name if there is none of it',
     ),
     ('odometry', 'odometry', 'Topic of the odometry (nav_msgs/Odometry); with a bag as points'),
+    ('odometry_source', '', 'Source of the odometry: auto, topic, tf or lidar'),
+    ('publish_tf', 'false', 'Whether to publish LiDAR odometry on tf'),
     (
         'params_file',
         '',
@@ -106,7 +108,7 @@ def nodes(context: LaunchContext) -> list[Node]:
                 **process('pose_graph_node'),
                 name='pose_graph_node',
                 parameters=[*files, time],
-                remappings=topics,
+                remappings=pose_graph_topics(values, topics),
                 **common,
             )
         )
@@ -133,6 +135,16 @@ def process(executable: str) -> dict[str, str]:
     return arguments
 
 
+def pose_graph_topics(
+    values: dict[str, str], topics: list[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Return the remappings of pose_graph_node: LiDAR odometry comes from lpr_node."""
+    if values['odometry_source'] != 'lidar':
+        return topics
+    others = [(name, topic) for name, topic in topics if name != 'odometry']
+    return [*others, ('odometry', 'lpr_node/odometry')]
+
+
 def parameter_files(values: dict[str, str]) -> list[str]:
     """Return the parameter files, later ones override earlier ones; an error stops the launch."""
     files = []
@@ -157,7 +169,10 @@ def parameter_files(values: dict[str, str]) -> list[str]:
 def parameters(values: dict[str, str], flags: dict[str, bool]) -> dict[str, Any]:
     """Return the parameters set by arguments; empty arguments set none."""
     given: dict[str, Any] = {'autostart': flags['autostart']}
-    given |= {name: values[name] for name in ('weights', 'device') if values[name]}
+    names = ('weights', 'device', 'odometry_source')
+    given |= {name: values[name] for name in names if values[name]}
+    if flags['publish_tf']:
+        given['publish_tf'] = True
     if values['map']:
         given |= {'map_path': values['map'], 'load_map': True}
     if values['backends']:

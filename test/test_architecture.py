@@ -86,7 +86,7 @@ def test_core_imports_neither_ros_nor_training(path):
     assert not {name for name in imported if name.endswith('_msgs') or name.endswith('_srvs')}
 
 
-@pytest.mark.parametrize('package', ['gtsam', 'kiss_matcher', 'small_gicp'])
+@pytest.mark.parametrize('package', ['gtsam', 'kiss_icp', 'kiss_matcher', 'small_gicp'])
 def test_a_library_of_loop_closing_is_imported_in_one_file(package):
     assert len([path for path in CORE_FILES if package in imported_packages(path)]) == 1
 

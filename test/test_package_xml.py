@@ -21,6 +21,7 @@ PIP_ONLY = {  # no rosdep key with an apt package, or a version that Ubuntu does
     'MinkowskiEngine',
     'faiss',
     'gtsam',
+    'kiss_icp',
     'kiss_matcher',
     'rosbags',
     'safetensors',

@@ -34,7 +34,7 @@ TOPICS = (
     ('in', '`points`', '`sensor_msgs/PointCloud2`',
      'Point clouds of any driver: float32 or float64, organized or not, padded, any byte order'),
     ('in', '`odometry`', '`nav_msgs/Odometry`',
-     'Odometry, interpolated to the stamp of each scan (optional)'),
+     'Odometry, interpolated to the stamp of each scan (optional, see `odometry_source`)'),
     ('out', '`~/loop_closures`', '`nav_msgs/Odometry`',
      'Verified loop closures: pose T_match_query with covariance, from frame `keyframe/<match>` '
      'to child frame `keyframe/<query>`, stamped with the query'),
@@ -46,6 +46,8 @@ TOPICS = (
      'All keyframes, transient local: index = keyframe id, frame of each pose = session'),
     ('out', '`~/markers`', '`visualization_msgs/MarkerArray`',
      'Keyframes, accepted and rejected edges for RViz'),
+    ('out', '`~/odometry`', '`nav_msgs/Odometry`',
+     'LiDAR odometry, if that is the `odometry_source`; with `publish_tf` also on `/tf`'),
     ('out', '`/diagnostics`', '`diagnostic_msgs/DiagnosticArray`',
      'Rates, latencies (mean, p95), dropped scans by cause, database size, device, last error'),
     ('service', '`~/save_map`', '`std_srvs/Trigger`', 'Save all keyframes to `map_path`'),

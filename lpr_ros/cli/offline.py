@@ -5,7 +5,7 @@
 BAG_OR_FOLDER is a rosbag2 folder, an .mcap, .db3 or ROS 1 .bag file, a KITTI folder
 (velodyne/*.bin and poses), or a scans_*.npz file. DIR receives report.html, loops.csv,
 keyframes.csv, the map, the pose graph (g2o) and the trajectories before and after loop closure
-(TUM). Ctrl-C stops the run and writes the results so far; a second Ctrl-C discards them.
+(TUM and KITTI). Ctrl-C stops the run and writes the results so far; a second Ctrl-C discards them.
 """
 
 import argparse
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 INTERRUPTED = 130  # exit status of a process stopped by Ctrl-C
 EXAMPLES_PER_KIND = 3
+ODOMETRY_SOURCES = ('auto', 'lidar', 'recorded')  # anything else is a topic
 MAP_BYTES_PER_KEYFRAME = 60_000  # typical, with default settings
 MIB = 2**20
 
@@ -50,9 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
     add('--points', default='', metavar='TOPIC', help='PointCloud2 topic, if the bag has several')
     add(
         '--odometry',
-        default='',
-        metavar='TOPIC',
-        help='Odometry or PoseStamped topic, if the bag has several',
+        default='auto',
+        metavar='auto|lidar|recorded|TOPIC',
+        help='lidar: from the clouds; recorded: of the recording, none if it has none; auto: '
+        'recorded if there is any, else lidar; or an Odometry or PoseStamped topic of the bag',
     )
     add(
         '--truth',
@@ -130,6 +132,9 @@ def run(args: argparse.Namespace) -> 'tuple[DriveResult, dict[str, Exception]]':
         source = open_drive(args, config.session.max_step_m)
         reserve_space(folder, len(source))
         warn_if_map_may_not_fit(folder, len(source))
+        use_lidar = args.odometry == 'lidar' or (
+            args.odometry == 'auto' and not source.has_odometry
+        )
         guard.arm()
         with progress_bar(source, args.quiet) as on_scan:
             result = run_offline(
@@ -139,6 +144,7 @@ def run(args: argparse.Namespace) -> 'tuple[DriveResult, dict[str, Exception]]':
                 session=args.session,
                 old_map=args.map,
                 checkpoint=checkpoint,
+                use_lidar_odometry=use_lidar,
                 should_stop=lambda: guard.interrupted,
                 on_scan=on_scan,
             )
@@ -217,7 +223,8 @@ def open_drive(args: argparse.Namespace, max_step_m: float) -> 'Recording':
         extrinsic = pose_from_quaternion(args.extrinsic[:3], args.extrinsic[3:])
     options = RecordingOptions(
         points=args.points,
-        odometry=args.odometry,
+        odometry='' if args.odometry in ODOMETRY_SOURCES else args.odometry,
+        use_odometry=args.odometry != 'lidar',
         truth=args.truth,
         poses=args.poses,
         T_base_sensor=extrinsic,

@@ -93,5 +93,9 @@ class GraphError(LprError, ValueError):
     """A pose graph rejects its input: unknown keyframe, invalid pose or covariance."""
 
 
+class OdometryError(LprError):
+    """The LiDAR odometry process failed on a scan; it continues with the next one."""
+
+
 class VerificationError(LprError):
     """The verification process failed on a keyframe; processing continues with the next one."""

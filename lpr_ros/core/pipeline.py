@@ -15,6 +15,7 @@ from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.loop_closure.belief import BeliefConfig
 from lpr_ros.core.loop_closure.loop_closer import LoopCloser, LoopClosureConfig
 from lpr_ros.core.loop_closure.verification import VerificationConfig, Verifier
+from lpr_ros.core.odometry.config import LidarOdometryConfig
 from lpr_ros.core.retrieval.keyframing import KeyframeConfig
 from lpr_ros.core.retrieval.place_recognizer import (
     FIRST_SESSION,
@@ -39,6 +40,7 @@ class PipelineConfig(Config):
     verification: VerificationConfig = field(default_factory=VerificationConfig)
     belief: BeliefConfig = field(default_factory=BeliefConfig)
     odometry_noise: OdometryNoiseConfig = field(default_factory=OdometryNoiseConfig)
+    lidar_odometry: LidarOdometryConfig = field(default_factory=LidarOdometryConfig)
 
     @property
     def loop_closure(self) -> LoopClosureConfig:

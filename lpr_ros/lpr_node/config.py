@@ -80,6 +80,16 @@ class NodeConfig(PipelineConfig):
         True, 'Use odometry; without it keyframes are taken by time only (keyframes.interval_s)',
         fixed=True,
     )  # fmt: skip
+    odometry_source: str = option(
+        'auto', 'Source of the odometry; auto: the topic if it is published, else tf if it has '
+        'odom_frame -> base_frame, else lidar, which is LiDAR odometry from the clouds',
+        choices=('auto', 'topic', 'tf', 'lidar'), fixed=True,
+    )  # fmt: skip
+    odom_frame: str = option('odom', 'Odometry frame of odometry_source tf and lidar', fixed=True)
+    base_frame: str = option('base_link', 'Base frame of odometry_source tf and lidar', fixed=True)
+    publish_tf: bool = option(
+        False, 'Publish odom_frame -> base_frame on tf with odometry_source lidar', fixed=True
+    )
     odometry_wait_s: float = option(
         0.5, 'Maximum time a scan waits for its odometry before it is dropped', unit='s', low=0.0,
         high=60.0,

@@ -6,6 +6,7 @@ from lpr_ros.lpr_node.config import AdaptersConfig, NodeConfig
 from lpr_ros.lpr_node.diagnostics import EventLog, Statistics
 from lpr_ros.lpr_node.extrinsics import TfLookup, tf_lookup
 from lpr_ros.lpr_node.inputs import Inputs
+from lpr_ros.lpr_node.odometry.publisher import OdometryPublisher
 from lpr_ros.lpr_node.publishers import Publishers
 from lpr_ros.ros_utils.spin import destroy_safely
 from lpr_ros.slam_adapters.registry import SlamAdapters
@@ -24,14 +25,16 @@ class Connections:
         self.events = EventLog(node, Statistics())
         self.publishers = Publishers(node)
         self.inputs = Inputs(node, self.events, self.publishers.set_frame)
+        self.odometry = OdometryPublisher(node)
         self.tf: TfLookup | None = None
         self.adapters = SlamAdapters(node, (), AdaptersConfig(), self.events.drop_loop)
         self._adapter_settings: tuple[object, ...] = ()
 
     def configure(self, config: NodeConfig) -> None:
-        """Create the tf listener and the SLAM adapters that these settings ask for."""
+        """Create the tf listener, tf publisher and SLAM adapters that these settings ask for."""
         if self.tf is None and config.use_odometry and config.extrinsic_source != 'parameter':
             self.tf = tf_lookup(self._node)
+        self.odometry.configure(config.publish_tf)
         settings = (config.backends, config.adapters)
         if settings != self._adapter_settings:
             destroy_safely(self._node, self.adapters.close)

@@ -30,6 +30,8 @@ ODOMETRY_DROPPED = 'odometry_dropped.'
 KEYFRAMES_DROPPED = 'keyframes_dropped.'  # described, but not verified
 LOOPS_DROPPED = 'loops_dropped.'  # published, but not taken by a SLAM back-end
 RETRACTIONS_DROPPED = 'retractions_dropped.'  # taken back, but kept by a SLAM back-end
+ODOMETRY_LOST = 'odometry_lost'  # LiDAR odometry starts again: a new session
+ODOMETRY_DEGENERATE = 'odometry_degenerate'  # poses that the surroundings do not constrain
 SCANS_LOST = 'scans_lost'  # never received: lost in transport or replaced in the DDS queue
 DROPS = (
     SCANS_DROPPED,
@@ -37,6 +39,8 @@ DROPS = (
     KEYFRAMES_DROPPED,
     LOOPS_DROPPED,
     RETRACTIONS_DROPPED,
+    ODOMETRY_LOST,
+    ODOMETRY_DEGENERATE,
     SCANS_LOST,
 )
 
@@ -103,6 +107,14 @@ class EventLog:
     def drop_odometry(self, kind: str, reason: str) -> None:
         """Count an odometry message that cannot be used."""
         self._drop(ODOMETRY_DROPPED + kind, reason)
+
+    def lose_odometry(self, reason: str) -> None:
+        """Count that LiDAR odometry was lost and started again."""
+        self._drop(ODOMETRY_LOST, reason)
+
+    def doubt_odometry(self, reason: str) -> None:
+        """Count a pose of LiDAR odometry that is uncertain."""
+        self._drop(ODOMETRY_DEGENERATE, reason)
 
     def drop_keyframe(self, kind: str, reason: str) -> None:
         """Count a keyframe whose candidates were not verified."""
@@ -198,6 +210,7 @@ class RuntimeStatus:
     backends: tuple[str, ...]
     map: MapStatus
     silence: str = ''  # why topics that should have messages have none
+    odometry_source: str = ''  # topic, tf or lidar, once chosen
 
     def values(self) -> dict[str, object]:
         """Return the key-value pairs of the status message."""
@@ -210,6 +223,7 @@ class RuntimeStatus:
             'database_mib': f'{self.database_bytes / 2**20:.1f}',
             'verification_queue': self.verification_queue,
             'backends': ', '.join(self.backends),
+            'odometry_source': self.odometry_source,
             'map_error': self.map.error,
             'silence': self.silence,
         }

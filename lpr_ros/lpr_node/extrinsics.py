@@ -1,6 +1,7 @@
 """The mounting pose of the LiDAR on the base frame of the odometry, from tf or a parameter."""
 
 from collections.abc import Callable
+import threading
 import time
 from types import ModuleType
 from typing import Any
@@ -36,17 +37,19 @@ class Extrinsic:
         self._first_lookup_s: dict[FramePair, float] = {}
         self._T_parameter = pose_from_quaternion(config.extrinsic[:3], config.extrinsic[3:])
         self._warn = warn
+        self._lock = threading.Lock()
         self._known: dict[FramePair, NDArray[np.float64]] = {}
         self.last = self._T_parameter  # the one returned last
 
     def T_base_sensor(self, base: str, sensor: str) -> NDArray[np.float64]:
         """Return the mounting pose; ScanError while tf is still expected to provide it."""
-        if (base, sensor) not in self._known:
-            found = self._find(base, sensor)
-            _forget_oldest(self._known)
-            self._known[base, sensor] = found
-        self.last = self._known[base, sensor]
-        return self.last
+        with self._lock:  # scans and LiDAR odometry have a thread each
+            if (base, sensor) not in self._known:
+                found = self._find(base, sensor)
+                _forget_oldest(self._known)
+                self._known[base, sensor] = found
+            self.last = self._known[base, sensor]
+            return self.last
 
     def _find(self, base: str, sensor: str) -> NDArray[np.float64]:
         found = self._lookup(base, sensor) if self._lookup is not None else None

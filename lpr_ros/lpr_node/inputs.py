@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 from nav_msgs.msg import Odometry
+import numpy as np
+from numpy.typing import NDArray
 from rclpy.node import Node
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import PointCloud2
@@ -23,6 +25,7 @@ from lpr_ros.ros_utils.spin import destroy_safely
 from lpr_ros.ros_utils.topic_watch import TopicWatch
 
 MAX_SOURCES = 64  # frames of clouds whose sequence numbers are tracked
+PoseAt = Callable[[int, float], NDArray[np.float64]]  # stamp in ns, timeout in s -> T_odom_base
 
 
 class ScanReader:
@@ -33,6 +36,7 @@ class ScanReader:
         self.extrinsic = extrinsic
         self.odometry = OdometryBuffer(config.odometry_gap_s, config.session.max_step_m)
         self.base_frame = ''
+        self.pose_at: PoseAt | None = None  # for odometry that is looked up, not received
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Use changed settings from the next message on. Any thread."""
@@ -46,6 +50,9 @@ class ScanReader:
         config = self._config
         if not config.use_odometry:
             return scan
+        if self.pose_at is not None:
+            T_odom_base = self.pose_at(scan.stamp_ns, config.odometry_wait_s)
+            self.odometry.add(scan.stamp_ns, T_odom_base)
         pose = self.odometry.wait_for(scan.stamp_ns, config.odometry_wait_s)
         T_base_sensor = self.extrinsic.T_base_sensor(self.base_frame, message.header.frame_id)
         return replace(
@@ -75,13 +82,35 @@ class Inputs:
         self._frames = ('', '')
         self._first_scan = ''  # what it was like
         self._first_tick: tuple[float, int] | None = None  # time, number of scans
+        self._takes_topic = True  # False ignores odometry messages
+        self._on_cloud: Callable[[PointCloud2], None] | None = None
+        self._pose_at: PoseAt | None = None
+        self.has_odometry = False  # whether an odometry message was received
+        self.first_cloud_s: float | None = None  # when a cloud was received first
         self._publisher_count = 0  # of clouds
         self._sequence_numbers: dict[str, int] = {}  # of the last cloud, by publisher
 
     def connect(self, reader: ScanReader, on_scan: Callable[[PointCloud2], None]) -> None:
         """Forward clouds to `on_scan` and odometry to `reader` from now on."""
-        reader.base_frame = self._frames[1]
+        reader.base_frame, reader.pose_at = self._frames[1], self._pose_at
         self._reader, self._on_scan = reader, on_scan
+
+    def set_source(
+        self,
+        *,
+        takes_topic: bool = True,
+        on_cloud: Callable[[PointCloud2], None] | None = None,
+        pose_at: PoseAt | None = None,
+        frames: tuple[str, str] = ('', ''),
+    ) -> None:
+        """Take odometry from its topic; or from whoever gets the clouds; or ask for each pose."""
+        self._takes_topic, self._on_cloud, self._pose_at = takes_topic, on_cloud, pose_at
+        if not takes_topic:
+            self._watches.pop('odometry', None)  # its silence is no longer news
+        if frames != ('', ''):
+            self._set_frames(frames)
+        if self._reader is not None:
+            self._reader.pose_at = pose_at
 
     def disconnect(self) -> None:
         """Ignore all messages, and forget who received them."""
@@ -90,15 +119,17 @@ class Inputs:
 
     def activate(self, config: NodeConfig) -> str:
         """Start forwarding; return the names of the topics."""
-        settings = (config.use_odometry, config.qos)
+        takes_topic = config.use_odometry and config.odometry_source in ('auto', 'topic')
+        settings = (takes_topic, config.qos)
         if settings != self._subscribed:
             self._unsubscribe()
-            self._subscribe(config)
+            self._subscribe(config.qos, takes_topic)
             self._subscribed = settings
         self._sequence_numbers = {}
         received = self._statistics.counts()
         for counter, watch in self._watches.items():
             watch.restart(received.get(counter, 0))
+        self.has_odometry, self.first_cloud_s = False, None
         self._is_active = True
         return ', '.join(subscription.topic_name for subscription in self._subscriptions)
 
@@ -126,9 +157,9 @@ class Inputs:
             rate_hz = (scans - before) / (time.monotonic() - start_s)
             self._events.first('scan', f'{self._first_scan}, {rate_hz:.1f} scans/s')
 
-    def _subscribe(self, config: NodeConfig) -> None:
-        create, qos = self._node.create_subscription, config.qos
-        if config.use_odometry:
+    def _subscribe(self, qos: QosConfig, takes_topic: bool) -> None:
+        create = self._node.create_subscription
+        if takes_topic:
             self._subscriptions.append(
                 create(Odometry, 'odometry', self._on_odometry, qos.odometry.profile())
             )
@@ -137,7 +168,7 @@ class Inputs:
                 Odometry,
                 'odometry',
                 qos.odometry.profile(),
-                remedy='; for a LiDAR alone set use_odometry: false and keyframes.interval_s',
+                remedy='; for a LiDAR alone set odometry_source: lidar',
                 qos_remedy=' or set qos.odometry.reliability',
             )
         self._points_topic = self._node.resolve_topic_name('points')
@@ -167,6 +198,10 @@ class Inputs:
         if number is not None:
             self._count_lost(message.header.frame_id, number)
         self._first_scan = self._first_scan or summary(message)
+        if self.first_cloud_s is None:
+            self.first_cloud_s = time.monotonic()
+        if self._on_cloud is not None:
+            self._on_cloud(message)
         self._on_scan(message)
 
     def _count_lost(self, frame_id: str, number: int) -> None:
@@ -183,8 +218,9 @@ class Inputs:
             self._statistics.count(SCANS_LOST, number - last - 1)
 
     def _on_odometry(self, message: Odometry) -> None:
-        if not self._is_active or self._reader is None:
+        if not self._is_active or self._reader is None or not self._takes_topic:
             return
+        self.has_odometry = True
         self._statistics.count('odometry')
         try:
             check_stamp(message.header)
@@ -193,13 +229,46 @@ class Inputs:
             self._events.drop_odometry(error.kind, str(error))
             return
         frames = message.header.frame_id, message.child_frame_id
+        self._add_pose(self._reader, stamp_ns(message.header), frames, T_odom_base)
+
+    def add_odometry(
+        self, stamp_ns: int, frames: tuple[str, str], T_odom_base: NDArray[np.float64]
+    ) -> None:
+        """Add a pose that did not come from the topic; `frames` are odom and base."""
+        reader = self._reader
+        if self._is_active and reader is not None:
+            self._statistics.count('odometry')
+            self._add_pose(reader, stamp_ns, frames, T_odom_base)
+
+    def break_odometry(self, reason: str) -> None:
+        """Relate the poses added so far to none added from now on."""
+        if self._reader is not None:
+            self._reader.odometry.break_off(reason)
+
+    def T_base_sensor(self, base: str, sensor: str) -> NDArray[np.float64]:
+        """Return the mounting pose; ScanError if it is not known."""
+        if self._reader is None:
+            raise ScanError('paused', 'the node is not configured')
+        return self._reader.extrinsic.T_base_sensor(base, sensor)
+
+    def _add_pose(
+        self,
+        reader: ScanReader,
+        stamp_ns: int,
+        frames: tuple[str, str],
+        T_odom_base: NDArray[np.float64],
+    ) -> None:
+        self._set_frames(frames)
+        if not reader.odometry.add(stamp_ns, T_odom_base):
+            self._statistics.count(f'{ODOMETRY_DROPPED}out_of_order')
+
+    def _set_frames(self, frames: tuple[str, str]) -> None:
         if frames != self._frames:
             self._frames = frames
             self._on_frame(frames[0])
             self._events.tell('frames', f'odometry: {frames[1]!r} in {frames[0]!r}')
-        self._reader.base_frame = frames[1]
-        if not self._reader.odometry.add(stamp_ns(message.header), T_odom_base):
-            self._statistics.count(f'{ODOMETRY_DROPPED}out_of_order')
+        if self._reader is not None:
+            self._reader.base_frame = frames[1]
 
 
 def summary(message: PointCloud2) -> str:

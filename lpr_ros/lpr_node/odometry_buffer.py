@@ -60,6 +60,11 @@ class OdometryBuffer:
             self._changed.notify_all()
             return True
 
+    def break_off(self, reason: str) -> None:
+        """Start a segment with the next pose."""
+        with self._changed:
+            self._jumps.break_off(reason)
+
     def wait_for(self, stamp_ns: int, timeout_s: float) -> OdometryPose:
         """Return the odometry at a stamp, waiting until it is reached; ScanError if it is not."""
         with self._changed:

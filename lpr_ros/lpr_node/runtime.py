@@ -23,6 +23,7 @@ from lpr_ros.lpr_node.extrinsics import Extrinsic
 from lpr_ros.lpr_node.heap_trim import HeapTrim
 from lpr_ros.lpr_node.inputs import ScanReader
 from lpr_ros.lpr_node.map_autosave import MapAutosave, SavedMap
+from lpr_ros.lpr_node.odometry.source import OdometrySource
 from lpr_ros.lpr_node.publishers import ResultPublisher, extend_path
 from lpr_ros.lpr_node.workers import ScanWorkers
 from lpr_ros.ros_utils.progress_log import ProgressLog
@@ -106,6 +107,8 @@ class LprRuntime:
                 config.verification, config.verification_timeout_s
             )
             undo.callback(self._verifier.stop)
+            self._odometry = OdometrySource(node, config, connections)
+            undo.callback(self._odometry.close)
             if config.load_map and self._map.exists:
                 database, saved = self._read_map()
                 self._drive = self._make_drive(database, MAP_LOADED)
@@ -155,6 +158,7 @@ class LprRuntime:
 
     def tick(self, now_ns: int) -> RuntimeStatus:
         """Publish path and markers, save the map if due; return the status."""
+        self._odometry.update()
         self._connections.publishers.publish_path()
         self._connections.publishers.publish_markers(now_ns)
         database = self._drive.database
@@ -172,11 +176,13 @@ class LprRuntime:
             backends=self._connections.adapters.names,
             map=self._map.status(),
             silence=self._connections.inputs.tick(),
+            odometry_source=self._odometry.choice,
         )
 
     def close(self) -> None:
         """Save the map and release everything."""
         self._connections.inputs.disconnect()
+        self._odometry.close()
         self._stop_quietly(self._drive)
         self._verifier.stop()
         self._map.close(self._drive.database)

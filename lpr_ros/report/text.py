@@ -29,6 +29,7 @@ DROPS = {
     'cloud': 'had no usable points',
     'stamp': 'had a stamp not later than the previous scan',
     'odometry': 'had no usable odometry',
+    'few_points': 'had too few points for LiDAR odometry',
     'verification': 'got no loop closures because verification failed',
 }
 
@@ -295,6 +296,13 @@ def file_descriptions(result: DriveResult) -> dict[str, str]:
         export.GRAPH: 'Pose graph of odometry and loop closures, at the corrected poses',
         export.ODOMETRY: 'Trajectory before loop closure, TUM format',
         export.CORRECTED: 'Trajectory after loop closure, TUM format',
+    }
+    if result.T_world_sensor:
+        trajectories[export.TRUTH] = 'Ground truth, TUM format'
+    trajectories |= {
+        export.kitti_name(name): text.replace('TUM', 'KITTI')
+        for name, text in trajectories.items()
+        if name != export.GRAPH
     }
     numbers = {
         export.TIMINGS: 'Milliseconds of each keyframe by stage',

@@ -17,6 +17,7 @@ from loop_tables import read_loops
 import numpy as np
 import pytest
 from toy_graphs import read_g2o
+from toy_recordings import MESSAGES, write_messages
 
 from lpr_ros.cli import offline
 from lpr_ros.core.config import override
@@ -25,17 +26,29 @@ from lpr_ros.core.errors import DatasetError
 from lpr_ros.core.geometry.odometry_jumps import OdometrySegment
 from lpr_ros.core.geometry.se3 import invert
 from lpr_ros.core.geometry.trajectory import Trajectory
-from lpr_ros.core.io.pose_files import read_tum, write_tum
+from lpr_ros.core.io.pose_files import read_kitti_poses, read_tum, write_tum
 from lpr_ros.core.loop_closure.worker_process import VerificationProcess
 from lpr_ros.core.model.descriptor_extractor import NetworkDescriptorExtractor
 from lpr_ros.core.offline import evaluation, run
 from lpr_ros.core.offline.evaluation import evaluate_drive
-from lpr_ros.core.offline.export import drive_writers, write_files
+from lpr_ros.core.offline.export import (
+    CORRECTED,
+    GRAPH,
+    ODOMETRY,
+    drive_writers,
+    write_files,
+)
 from lpr_ros.core.offline.result import DriveResult
 from lpr_ros.core.offline.run import run_offline
+from lpr_ros.core.offline.summary import summarize
 from lpr_ros.core.pipeline import Pipeline, PipelineConfig
 from lpr_ros.core.pose_graph.optimizer import PoseGraphOptimizer
-from lpr_ros.core.recordings.base import RecordingOptions
+from lpr_ros.core.recordings.base import (
+    DriveTable,
+    Recording,
+    RecordingOptions,
+    unknown_poses,
+)
 from lpr_ros.core.recordings.open import open_recording
 from lpr_ros.core.resources import default_weights
 from lpr_ros.report import page as report
@@ -66,7 +79,9 @@ CONFIG = override(PipelineConfig(), SETTINGS)
 ARGUMENTS = ['--quiet', '--device', 'cpu', '--set', *(f'{k}={v}' for k, v in SETTINGS.items())]
 FILES = {
     'loops.csv', 'keyframes.csv', 'timings.csv', 'map.lpr', 'graph.g2o', 'summary.json',
-    'trajectory_odometry.tum', 'trajectory_corrected.tum', 'report.html', 'report.png',
+    *(f'trajectory_{name}.{kind}' for name in ('odometry', 'corrected', 'truth')
+      for kind in ('tum', 'kitti')),
+    'report.html', 'report.png',
 }  # fmt: skip
 
 
@@ -157,6 +172,37 @@ def test_map_graph_and_trajectories_can_be_read(out, extractor):
         rows = list(csv.DictReader(stream))
     assert [int(row['id']) for row in rows] == list(range(len(database)))
     assert float(rows[5]['corrected_x']) == pytest.approx(graph.poses[5][0, 3])
+
+
+@pytest.mark.parametrize('name', ['odometry', 'corrected', 'truth'])
+def test_kitti_trajectories_equal_the_tum_ones_row_by_row(out, name):
+    tum = read_tum(out / f'trajectory_{name}.tum')
+    kitti = read_kitti_poses(out / f'trajectory_{name}.kitti')
+    np.testing.assert_allclose(kitti, tum.T, atol=1e-9)
+
+
+@pytest.mark.parametrize('kind', ['tum', 'kitti'])
+@pytest.mark.parametrize('name', ['odometry', 'corrected'])
+def test_the_trajectory_error_is_that_of_evo(out, name, kind):
+    """As `evo_ape KIND trajectory_truth.KIND trajectory_NAME.KIND --align` prints it."""
+    pytest.importorskip('evo', reason='evo is not installed (pip install .[dev])')
+    from evo.core import metrics, sync
+    from evo.tools import file_interface
+
+    read = getattr(
+        file_interface,
+        {'tum': 'read_tum_trajectory_file', 'kitti': 'read_kitti_poses_file'}[kind],
+    )
+    truth, estimate = (read(str(out / f'trajectory_{each}.{kind}')) for each in ('truth', name))
+    if kind == 'tum':
+        truth, estimate = sync.associate_trajectories(truth, estimate)
+    estimate.align(truth, correct_scale=False)
+    error = metrics.APE(metrics.PoseRelation.translation_part)
+    error.process_data((truth, estimate))
+    summary = json.loads((out / 'summary.json').read_text())
+    assert truth.num_poses == summary['keyframes']
+    expected = error.get_statistic(metrics.StatisticsType.rmse)
+    assert summary[f'ate_{name}_m'] == pytest.approx(expected, abs=1e-6)
 
 
 def test_loops_are_correct_and_reduce_the_trajectory_error(out):
@@ -267,6 +313,101 @@ def test_a_new_session_is_logged_and_reported_with_its_reason(bag, extractor, ca
     assert result.sessions == {'circle': 'first scan', 'circle (2)': segment.reason}
     assert f"session 'circle (2)' starts: {segment.reason}" in caplog.text
     assert f'New sessions: circle (2) ({segment.reason})' in report_page(result, None)
+
+
+@pytest.fixture(scope='module')
+def clouds_only(scans, tmp_path_factory):
+    """The drive as a bag of thinner clouds, with ground truth to judge by."""
+    path = tmp_path_factory.mktemp('clouds') / 'clouds'
+    rows = []
+    for full in scans:
+        every = {n: getattr(full, n)[::3] for n in ('points', 'intensity', 'ring', 'time_s')}
+        scan = replace(full, **every)
+        truth = MESSAGES.odometry(scan.stamp_ns, 'world', scan.T_world_sensor)
+        rows += [('/ground_truth', scan.stamp_ns, truth)]
+        rows += [('/points', scan.stamp_ns, MESSAGES.cloud(scan))]
+    return write_messages(path, rows)
+
+
+def test_clouds_alone_give_trajectory_and_loops(clouds_only, extractor):
+    source = open_recording(clouds_only)
+    assert not source.has_odometry
+    result = run_offline(source, extractor, CONFIG, use_lidar_odometry=True)
+    summary = summarize(result, evaluate_drive(result))
+    assert summary['sources']['odometry'] == 'LiDAR odometry'
+    assert summary['loops'] >= 3
+    assert summary['precision'] == 1.0
+    assert summary['ate_odometry_m'] < 1.0
+    assert summary['ate_corrected_m'] < 0.3
+    assert summary['sessions'] == {'clouds': 'first scan'}
+    assert summary['dropped'] == {}
+    assert {ODOMETRY, CORRECTED, GRAPH} <= set(drive_writers(result, None))
+
+
+@pytest.mark.parametrize(
+    ('odometry', 'has_odometry', 'expected'),
+    [
+        ('auto', True, False),
+        ('auto', False, True),
+        ('lidar', True, True),
+        ('recorded', False, False),
+        ('/odometry', True, False),
+    ],
+)
+def test_lidar_odometry_is_used_on_request_or_if_there_is_no_other(
+    bag, clouds_only, tmp_path, monkeypatch, odometry, has_odometry, expected
+):
+    def run_offline(source, *arguments, use_lidar_odometry, **options):
+        used.append((use_lidar_odometry, source.about['odometry']))
+        raise DatasetError('far enough')
+
+    used = []
+    monkeypatch.setattr(run, 'run_offline', run_offline)
+    recording = bag if has_odometry else clouds_only
+    arguments = [str(recording), '--out', str(tmp_path / 'out'), '--odometry', odometry, '--quiet']
+    assert offline.main(arguments) == 1
+    recorded = '/odometry' if has_odometry and odometry != 'lidar' else ''
+    assert used == [(expected, recorded)]
+
+
+def test_a_drive_whose_lidar_odometry_is_lost_continues_in_a_new_session(scans, extractor):
+    """As after a gap in the recording: the second half is elsewhere."""
+    recording = Clouds([*scans[:6], *scans[40:46]])
+    result = run_offline(recording, extractor, CONFIG, use_lidar_odometry=True)
+    assert list(result.sessions) == ['clouds', 'clouds (2)']
+    assert 'LiDAR odometry lost' in result.sessions['clouds (2)']
+    assert result.scans == 12
+    assert not result.drops
+
+
+def test_scans_that_lidar_odometry_cannot_use_are_counted(scans, extractor, caplog):
+    far = replace(scans[2], points=np.full((90, 3), 900.0, np.float32))
+    recording = Clouds([scans[0], scans[1], far, scans[3]])
+    config = override(CONFIG, {'lidar_odometry.min_constraint': 0.33})
+    result = run_offline(recording, extractor, config, use_lidar_odometry=True)
+    assert {kind: len(texts) for kind, texts in result.drops.items()} == {'few_points': 1}
+    assert 'scan 2: LiDAR odometry needs 50 points' in result.drops['few_points'][0]
+    assert '3 scans with uncertain poses, first: scan 0: LiDAR odometry is degenerate' in (
+        caplog.text
+    )
+
+
+class Clouds(Recording):
+    """Scans without odometry."""
+
+    description = 'scans'
+
+    def __init__(self, scans):
+        self._scans = scans
+        stamps = np.array([scan.stamp_ns for scan in scans])
+        super().__init__('clouds', DriveTable(stamps, *[unknown_poses(len(scans))] * 2))
+
+    @classmethod
+    def matches(cls, path):
+        return False
+
+    def points(self, index):
+        return self._scans[index].points
 
 
 class Countdown:
@@ -498,7 +639,8 @@ def test_a_failed_optimization_keeps_everything_else(bag, tmp_path, capsys, monk
     monkeypatch.setattr(PoseGraphOptimizer, 'optimize_robust', singular)
     out = tmp_path / 'out'
     assert offline.main([str(bag), '--out', str(out), *ARGUMENTS]) == 1
-    missing = {'graph.g2o', 'trajectory_corrected.tum', 'report.png'}
+    corrected = {'trajectory_corrected.tum', 'trajectory_corrected.kitti'}
+    missing = {'graph.g2o', 'report.png'} | corrected
     assert {path.name for path in out.iterdir()} == FILES - missing
     assert len(read_loops(out / 'loops.csv')) >= 3
     reason = 'pose graph not optimized: RuntimeError: Indeterminate linear system'

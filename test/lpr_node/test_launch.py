@@ -145,7 +145,7 @@ def test_a_missing_preset_or_file_stops_the_launch_with_the_names_there_are(load
         started(module, params_file=str(tmp_path / 'nowhere' / 'mine.yaml'))
 
 
-@pytest.mark.parametrize('name', ['lpr.launch.py', 'demo.launch.py'])
+@pytest.mark.parametrize('name', ['lpr.launch.py', 'demo.launch.py', 'lpr_slam.launch.py'])
 def test_every_argument_is_declared_and_described(load, name):
     module = load(name)
     from launch.actions import DeclareLaunchArgument
@@ -156,8 +156,9 @@ def test_every_argument_is_declared_and_described(load, name):
     assert all(re.fullmatch(r'[A-Z].*[^.]', d.description) for d in declared)
 
 
-def test_demo_sets_only_arguments_that_exist(load):
-    given = {name for name, _, _ in load('demo.launch.py').ARGUMENTS} | {'pose_graph'}
+@pytest.mark.parametrize('name', ['demo.launch.py', 'lpr_slam.launch.py'])
+def test_an_including_file_sets_only_arguments_that_exist(load, name):
+    given = {name for name, _, _ in load(name).ARGUMENTS} | {'pose_graph'}
     assert given <= {name for name, _, _ in load('lpr.launch.py').ARGUMENTS}
 
 
@@ -166,6 +167,21 @@ def test_demo_plays_a_drive_that_needs_no_file_and_starts_rviz_where_it_is(load)
         arguments = {n: v for n, v, _ in load('demo.launch.py', has_rviz=has_rviz).ARGUMENTS}
         assert arguments['rviz'] == rviz
         assert open_playback([Path(arguments['bag'])]).topics.keys() >= {'/points', '/odometry'}
+
+
+def test_slam_from_a_lidar_alone_joins_its_nodes(load):
+    """The defaults of lpr_slam.launch.py, and the topic of the LiDAR."""
+    arguments = {name: default for name, default, _ in load('lpr_slam.launch.py').ARGUMENTS}
+    arguments |= {'pose_graph': 'true', 'points': '/velodyne_points'}
+    nodes = started(load('lpr.launch.py'), **arguments)
+    assert set(nodes) == {'lpr_node', 'pose_graph_node'}
+    given = nodes['lpr_node'].parameters[-1]
+    assert (given['odometry_source'], given['publish_tf']) == ('lidar', True)
+    assert ('points', '/velodyne_points') in nodes['lpr_node'].remappings
+    assert ('odometry', 'lpr_node/odometry') in nodes['pose_graph_node'].remappings
+    others = started(load('lpr.launch.py'), pose_graph='true', odometry='/odom')
+    assert others['pose_graph_node'].remappings == [('odometry', '/odom')]
+    assert 'odometry_source' not in others['lpr_node'].parameters[-1]
 
 
 def test_fastdds_profile_is_set_unless_the_user_has_one(load, monkeypatch):

@@ -462,7 +462,7 @@ def test_a_node_without_scans_says_what_is_published(ros):
         'no message on /robot/points for 1 s: nobody publishes it',
         'is published on /velodyne_points: set points:=/velodyne_points',
         'no message on /robot/odometry for 1 s',
-        'set odometry:=/odom; for a LiDAR alone set use_odometry: false',
+        'set odometry:=/odom; for a LiDAR alone set odometry_source: lidar',
     ):
         assert text in status.message
         assert process.output.count(text) == 1

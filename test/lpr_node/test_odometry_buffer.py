@@ -153,3 +153,14 @@ def test_a_clock_set_back_starts_a_segment():
     assert (segment.number, segment.reason) == (
         1, 'clock set back from 101000000000 ns to 5000000000 ns'
     )  # fmt: skip
+
+
+def test_poses_before_and_after_a_break_are_unrelated_however_near():
+    buffer = OdometryBuffer(max_gap_s=10.0)
+    buffer.add(NS_PER_S, pose_at(1.0))
+    buffer.break_off('lost')
+    buffer.add(2 * NS_PER_S, pose_at(1.1))
+    before, after = (buffer.wait_for(second * NS_PER_S, 0.0).segment for second in (1, 2))
+    assert (before.number, after.number, after.reason) == (0, 1, 'lost')
+    with pytest.raises(ScanError, match='lost'):
+        buffer.wait_for(3 * NS_PER_S // 2, 0.0)

@@ -56,6 +56,11 @@ class JumpDetector:
         self._stamp_ns, self._T, self._speed_m_s = stamp_ns, T, speed_m_s
         return self._segment
 
+    def break_off(self, reason: str) -> None:
+        """Start a segment with the next pose, however near it is."""
+        self._start_segment(reason)
+        self._stamp_ns = None
+
     def _drivable_m(self, elapsed_s: float) -> float:
         return self._speed_m_s * elapsed_s + 0.5 * MAX_ACCELERATION_M_S2 * elapsed_s**2
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import CloudError
 from lpr_ros.core.geometry.points import finite_rows
-from lpr_ros.core.timing import stamp_ns
+from lpr_ros.core.timing import NS_PER_S, stamp_ns
 
 # sensor_msgs/PointField datatype -> NumPy kind and size; the byte order comes from the message.
 FIELD_TYPES = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}
@@ -25,7 +25,7 @@ MAX_POINT_STEP = 12 * 1024
 INTENSITY_NAMES = ('intensity', 'reflectivity', 'i', 'intensities')
 RING_NAMES = ('ring', 'line', 'channel', 'laser_id')
 TIME_NAMES = ('time', 't', 'timestamp', 'time_stamp', 'offset_time')
-EPOCH_S = 1e8  # larger float times are absolute, not relative to the header stamp
+EPOCH_S = 1e8  # larger times are absolute, not relative to the header stamp
 PACKED_TYPE = np.dtype(
     {
         'names': ['x', 'y', 'z', 'intensity', 'ring', 'time'],
@@ -185,13 +185,23 @@ def _optional(view: NDArray[Any], names: tuple[str, ...], dtype: Any, keep: Any)
 
 
 def _time_s(view: NDArray[Any], message: Any, keep: Any) -> NDArray[np.float32] | None:
-    """Return seconds after the header stamp; integer fields are in ns, float fields in s."""
+    """Return seconds after the header stamp.
+
+    Integer fields are in ns (Ouster `t`, Livox `offset_time`), float fields in s (Velodyne `time`,
+    Hesai `timestamp`) or, if they are too large for that, in ns since 1970 (Livox `timestamp`).
+    Times since 1970 become relative to the stamp; others are relative to it already.
+    """
     name = next((n for n in TIME_NAMES if n in (view.dtype.names or ())), None)
     if name is None:
         return None
     raw = view[name][keep]
-    if raw.dtype.kind in 'iu':
-        raw = raw * np.float64(1e-9)
-    elif raw[0] > EPOCH_S:
-        raw = raw.astype(np.float64) - stamp_ns(message.header) * 1e-9
+    is_ns = raw.dtype.kind in 'iu' or raw[0] > EPOCH_S * NS_PER_S
+    if raw[0] > (EPOCH_S * NS_PER_S if is_ns else EPOCH_S):
+        # From the first point on, before the conversion: float64 holds only 256 ns of 1970.
+        since_first = (raw.astype(np.int64) - np.int64(raw[0])) if is_ns else raw - raw[0]
+        first_ns = int(raw[0]) if is_ns else round(float(raw[0]) * NS_PER_S)
+        offset_s = (first_ns - stamp_ns(message.header)) / NS_PER_S
+        raw = since_first / (NS_PER_S if is_ns else 1.0) + offset_s
+    elif is_ns:
+        raw = raw / NS_PER_S
     return np.ascontiguousarray(raw, dtype=np.float32)

@@ -5,13 +5,8 @@ descriptor extraction and every callback of the node. If they crash, hang or lea
 child is replaced. It holds no state, so at most the keyframe being verified is lost.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -21,6 +16,7 @@ from numpy.typing import NDArray
 
 from lpr_ros.core.errors import VerificationError
 from lpr_ros.core.loop_closure.verification import InProcessVerifier, VerificationConfig
+from lpr_ros.core.processes import parent_connection, start_child
 from lpr_ros.core.types import Keyframe, LoopClosure, Match
 
 NICENESS = 5  # descriptor extraction has priority when cores are scarce
@@ -124,26 +120,7 @@ class VerificationProcess:
                 return
             self._has_answered = False
             self._verifications = 0
-            ours, theirs = Pipe()
-            # Ctrl-C reaches the whole process group, but only the parent may stop the child. It
-            # inherits the signal mask, so these are blocked from its first instruction on.
-            with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
-                self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                    [sys.executable, '-m', __name__, str(theirs.fileno())],
-                    env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                )
-            self._connection: Connection[Any, Any] = ours
-
-
-@contextmanager
-def _blocked(*signals: signal.Signals) -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._process, self._connection = start_child(__name__)
 
 
 def serve(connection: 'Connection[Any, Any]') -> None:
@@ -167,9 +144,9 @@ def serve(connection: 'Connection[Any, Any]') -> None:
 
 
 def main() -> None:
-    """Run the child process; the only argument is the file descriptor of the pipe."""
+    """Run the child process."""
     os.nice(NICENESS)
-    serve(Connection(int(sys.argv[1])))
+    serve(parent_connection())
 
 
 if __name__ == '__main__':

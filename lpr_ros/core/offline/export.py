@@ -25,7 +25,7 @@ from lpr_ros.core.errors import GraphError
 from lpr_ros.core.files import atomic_file
 from lpr_ros.core.geometry.se3 import quaternion_from_pose
 from lpr_ros.core.geometry.trajectory import Trajectory
-from lpr_ros.core.io.pose_files import write_tum
+from lpr_ros.core.io.pose_files import write_kitti_poses, write_tum
 from lpr_ros.core.offline.evaluation import DriveEvaluation, LoopErrors
 from lpr_ros.core.offline.result import Correction, DriveResult
 from lpr_ros.core.offline.summary import odometry_poses, stages_of, summarize
@@ -34,6 +34,8 @@ from lpr_ros.core.pose_graph.g2o import write_g2o
 LOOPS, KEYFRAMES, TIMINGS = 'loops.csv', 'keyframes.csv', 'timings.csv'
 MAP, GRAPH, SUMMARY = 'map.lpr', 'graph.g2o', 'summary.json'
 ODOMETRY, CORRECTED = 'trajectory_odometry.tum', 'trajectory_corrected.tum'
+TRUTH = 'trajectory_truth.tum'
+TUM, KITTI = '.tum', '.kitti'  # trajectories are written in both formats, row for row
 RESERVE = '.reserve'  # holds disk space until the files are written
 RESERVED_BYTES = 32 * 2**20  # for the report of any drive,
 RESERVED_BYTES_PER_SCAN = 4096  # and for the tables, if every scan is a keyframe
@@ -92,10 +94,24 @@ def drive_writers(
     if result.has_odometry:
         writers |= {
             GRAPH: partial(write_graph, correction=result.correction),
-            CORRECTED: partial(write_corrected, result=result),
-            ODOMETRY: partial(write_trajectory, result=result, poses=odometry_poses(result)),
+            **_in_both_formats(CORRECTED, partial(write_corrected, result=result)),
+            **_in_both_formats(
+                ODOMETRY, partial(write_trajectory, result=result, poses=odometry_poses(result))
+            ),
         }
+        if result.T_world_sensor:
+            write_truth = partial(write_trajectory, result=result, poses=result.T_world_sensor)
+            writers |= _in_both_formats(TRUTH, write_truth)
     return writers
+
+
+def kitti_name(tum_name: str) -> str:
+    """Return the name of the KITTI file next to a TUM file."""
+    return tum_name.removesuffix(TUM) + KITTI
+
+
+def _in_both_formats(tum_name: str, write: FileWriter) -> dict[str, FileWriter]:
+    return {tum_name: write, kitti_name(tum_name): write}
 
 
 def map_writer(result: DriveResult) -> dict[str, FileWriter]:
@@ -203,10 +219,14 @@ def _check_optimized(correction: Correction) -> None:
 
 
 def write_trajectory(path: Path, result: DriveResult, poses: Poses) -> None:
-    """Write the poses of the keyframes of this drive in TUM format."""
+    """Write the LiDAR poses of the keyframes of this drive, in the format of the suffix."""
     places = [place for place in result.places if place.id in poses]
     stamps_ns, T = [p.stamp_ns for p in places], np.stack([poses[p.id] for p in places])
-    write_tum(path, Trajectory.from_unordered(stamps_ns, T))
+    trajectory = Trajectory.from_unordered(stamps_ns, T)
+    if path.suffix == KITTI:
+        write_kitti_poses(path, trajectory.T)
+    else:
+        write_tum(path, trajectory)
 
 
 def pose_values(T: NDArray[np.float64]) -> list[float]:

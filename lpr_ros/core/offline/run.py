@@ -1,7 +1,7 @@
 """Runs the pipeline over a recording, as fast as possible."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import logging
 from pathlib import Path
 import time
@@ -15,6 +15,7 @@ from lpr_ros.core.database.session_names import clean_session_name
 from lpr_ros.core.errors import DatasetError, ScanError, VerificationError, error_with_type
 from lpr_ros.core.geometry.odometry_noise import OdometryNoiseConfig
 from lpr_ros.core.loop_closure.worker_process import VerificationProcess
+from lpr_ros.core.odometry.lidar_odometry import LidarOdometry
 from lpr_ros.core.offline.result import (
     CheckpointNote,
     Correction,
@@ -30,6 +31,7 @@ from lpr_ros.core.types import DescriptorExtractor, LoopClosure, VerificationRes
 logger = logging.getLogger(__name__)
 VERIFICATION_TIMEOUT_S = 3600.0  # nothing is waiting for it, and a laptop may be suspended
 INTERVAL_WITHOUT_ODOMETRY_S = 1.0
+LIDAR_ODOMETRY = 'LiDAR odometry'
 
 
 def correct(
@@ -111,16 +113,21 @@ def run_offline(
     session: str = '',
     old_map: Path | None = None,
     checkpoint: CheckpointNote | None = None,
+    use_lidar_odometry: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
     on_scan: Callable[[Progress], None] = lambda progress: None,
 ) -> DriveResult:
     """Run the pipeline over a recording; invalid scans are recorded and dropped.
 
-    With an existing map, the drive is also matched against its sessions. When `should_stop`
-    returns True, the run ends with the result so far.
+    With an existing map, the drive is also matched against its sessions. With LiDAR odometry,
+    poses come from the clouds, whatever the recording has. When `should_stop` returns True, the
+    run ends with the result so far.
     """
     start = time.perf_counter()
-    config = settings_for(source, config or PipelineConfig())
+    config = config or PipelineConfig()
+    has_odometry = use_lidar_odometry or source.has_odometry
+    if not has_odometry:
+        config = by_time(config, source.name)
     database = None if old_map is None else load_database(old_map, config, extractor)
     first_id = 0 if database is None else len(database)
     # In a child process, as in the node, because the registration libraries leak memory.
@@ -129,10 +136,13 @@ def run_offline(
     try:
         named = override(config, {'session.name': session or clean_session_name(source.name)})
         pipeline = Pipeline(named, extractor, database=database, verifier=verifier)
-        for recorded in _readable_scans(source, progress):
+        scans = _readable_scans(source, progress)
+        if use_lidar_odometry:
+            scans = _with_lidar_odometry(scans, LidarOdometry(config.lidar_odometry), progress)
+        for recorded in scans:
             if should_stop():
                 break
-            _add(pipeline, recorded, progress, source.has_odometry)
+            _add(pipeline, recorded, progress, has_odometry)
             on_scan(progress)
     finally:
         verifier.stop()
@@ -152,19 +162,19 @@ def run_offline(
         drops={kind: tuple(texts) for kind, texts in progress.drops.items()},
         duration_s=source.duration_s,
         wall_s=time.perf_counter() - start,
-        about=source.about | {'old map': str(old_map or '')},
+        about=_sources(source, use_lidar_odometry, old_map),
         checkpoint=checkpoint or CheckpointNote(fingerprint=extractor.fingerprint),
         interrupted=progress.scans < len(source) and should_stop(),
     )
 
 
-def settings_for(source: Recording, config: PipelineConfig) -> PipelineConfig:
-    """Return settings with keyframes by time if the recording has no odometry."""
-    if source.has_odometry or config.keyframes.interval_s > 0.0:
+def by_time(config: PipelineConfig, name: str) -> PipelineConfig:
+    """Return settings with keyframes by time, for a recording without odometry."""
+    if config.keyframes.interval_s > 0.0:
         return config
     logger.warning(
         '%s has no odometry: using a keyframe every %g s, without a trajectory',
-        source.name,
+        name,
         INTERVAL_WITHOUT_ODOMETRY_S,
     )
     return override(config, {'keyframes.interval_s': INTERVAL_WITHOUT_ODOMETRY_S})
@@ -180,6 +190,37 @@ def _readable_scans(source: Recording, progress: Progress) -> Iterator[Recording
     for recorded in source.scans(on_unreadable):
         progress.scans += 1
         yield recorded
+
+
+def _with_lidar_odometry(
+    scans: Iterator[RecordingScan], odometry: LidarOdometry, progress: Progress
+) -> Iterator[RecordingScan]:
+    """Yield the scans with poses from LiDAR odometry; those without a pose are dropped."""
+    degenerate: list[str] = []
+    for recorded in scans:
+        scan = recorded.scan
+        try:
+            estimate = odometry.add(scan.stamp_ns, scan.points, recorded.time_s)
+        except ScanError as error:
+            progress.drop(error.kind, ScanError(error.kind, f'scan {recorded.index}: {error}'))
+            continue
+        if estimate.degenerate:
+            degenerate.append(f'scan {recorded.index}: {estimate.degenerate}')
+        located = replace(
+            scan,
+            T_odom_sensor=estimate.T_odom_sensor,
+            odometry_segment=estimate.segment.number,
+            segment_reason=estimate.segment.reason,
+        )
+        yield replace(recorded, scan=located)
+    if degenerate:
+        logger.warning('%d scans with uncertain poses, first: %s', len(degenerate), degenerate[0])
+
+
+def _sources(source: Recording, use_lidar_odometry: bool, old_map: Path | None) -> dict[str, str]:
+    """Return where the data of a drive comes from."""
+    odometry = {'odometry': LIDAR_ODOMETRY} if use_lidar_odometry else {}
+    return source.about | odometry | {'old map': str(old_map or '')}
 
 
 def _add(

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpr_ros.core.errors import DatasetError
+from lpr_ros.core.io.pointcloud2 import Cloud
 from lpr_ros.core.io.pose_files import read_pose_file
-from lpr_ros.core.recordings.bag_index import BagIndex, decode_points, index_recording
+from lpr_ros.core.recordings.bag_index import BagIndex, decode_cloud, index_recording
 from lpr_ros.core.recordings.bag_reader import Bag, BagMessage, choose_topic, is_ground_truth
 from lpr_ros.core.recordings.base import (
     DEFAULT_OPTIONS,
@@ -50,8 +51,8 @@ class BagRecording(Recording):
         self.paths = [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
         self._bag, self._pid = Bag(self.paths), os.getpid()
         self.cloud_topic = choose_topic(self.bag, CLOUD_TYPES, 'PointCloud2', options.points)
-        has_file = options.poses is not None
-        self.odometry_topic = '' if has_file else self._choose_odometry(options.odometry)
+        needs_topic = options.use_odometry and options.poses is None
+        self.odometry_topic = self._choose_odometry(options.odometry) if needs_topic else ''
         is_file = bool(options.truth) and Path(options.truth).is_file()
         self.truth_topic = '' if is_file else self._choose_truth(options.truth)
         topics = [t for t in (self.truth_topic, self.odometry_topic) if t]
@@ -114,7 +115,7 @@ class BagRecording(Recording):
 
     def points(self, index: int) -> NDArray[np.float32]:
         """Read one scan by index, meters."""
-        return self._decoded(self.bag.read(self.cloud_topic, self.entries[index]))
+        return self._decoded(self.bag.read(self.cloud_topic, self.entries[index])).points
 
     def scans(self, on_bad: OnBad | None = None, *, first: int = 0) -> Iterator[RecordingScan]:
         """Yield the scans in one pass over the bag."""
@@ -122,18 +123,18 @@ class BagRecording(Recording):
             if not first <= message.index < len(self):
                 continue
             try:
-                points = self._decoded(message)
+                cloud = self._decoded(message)
             except DatasetError as error:
                 report(error, on_bad)
                 continue
-            yield self.scan_of(message.index, points)
+            yield self.scan_of(message.index, cloud.points, cloud.time_s)
 
     def close(self) -> None:
         """Close the files."""
         self.bag.close()
 
-    def _decoded(self, message: BagMessage) -> NDArray[np.float32]:
-        return decode_points(self.bag, self.cloud_topic, message)
+    def _decoded(self, message: BagMessage) -> Cloud:
+        return decode_cloud(self.bag, self.cloud_topic, message)
 
     def _choose_odometry(self, requested: str) -> str:
         """Return the odometry topic, '' if the bag has none."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lpr_ros.core.errors import CloudError, DatasetError
 from lpr_ros.core.geometry.se3 import invert, pose_from_quaternion
 from lpr_ros.core.geometry.trajectory import Trajectory
-from lpr_ros.core.io.pointcloud2 import read_cloud
+from lpr_ros.core.io.pointcloud2 import Cloud, read_cloud
 from lpr_ros.core.recordings.bag_reader import Bag, BagMessage, Entry, RawMessage
 from lpr_ros.core.recordings.base import OnBad, Progress, report
 from lpr_ros.core.recordings.message_types import TRANSFORM_TYPES
@@ -77,10 +77,10 @@ def index_recording(
     )
 
 
-def decode_points(bag: Bag, topic: str, message: BagMessage) -> NDArray[np.float32]:
-    """Return the points of a PointCloud2 message; DatasetError names the message."""
+def decode_cloud(bag: Bag, topic: str, message: BagMessage) -> Cloud:
+    """Return the cloud of a PointCloud2 message; DatasetError names the message."""
     try:
-        return read_cloud(message.content).points
+        return read_cloud(message.content)
     except CloudError as error:
         raise DatasetError(f'{bag.label}: message {message.index} of {topic}: {error}') from error
 

@@ -34,6 +34,7 @@ class RecordingOptions:
     odometry: str = ''  # topic of the odometry
     truth: str = ''  # topic or pose file of the ground truth
     poses: Path | None = None  # pose file instead of an odometry topic
+    use_odometry: bool = True  # False looks for no odometry in a bag
     T_base_sensor: NDArray[np.float64] | None = None  # sensor on the base of the odometry
     on_bad: OnBad | None = None  # receives what cannot be read; None raises
     progress: Progress = lambda messages, total: messages  # wraps the pass that indexes a bag
@@ -73,6 +74,7 @@ class RecordingScan:
     index: int
     scan: Scan
     T_world_sensor: NDArray[np.float64] | None  # (4, 4)
+    time_s: NDArray[np.float32] | None = None  # of each point after the stamp, if recorded
 
 
 class Recording(ABC):
@@ -138,7 +140,9 @@ class Recording(ABC):
     def __iter__(self) -> Iterator[RecordingScan]:
         return self.scans()
 
-    def scan_of(self, index: int, points: NDArray[np.float32]) -> RecordingScan:
+    def scan_of(
+        self, index: int, points: NDArray[np.float32], time_s: NDArray[np.float32] | None = None
+    ) -> RecordingScan:
         """Combine the points of a scan with its row of the table."""
         T_odom, T_world = self.T_odom_sensor[index], self.T_world_sensor[index]
         segment = self.segments[index]
@@ -149,7 +153,7 @@ class Recording(ABC):
             segment.number,
             segment.reason,
         )
-        return RecordingScan(index, scan, T_world if known(T_world) else None)
+        return RecordingScan(index, scan, T_world if known(T_world) else None, time_s)
 
     def close(self) -> None:  # noqa: B027 - most formats keep no file open
         """Close open files."""

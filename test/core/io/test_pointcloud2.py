@@ -90,6 +90,10 @@ def test_optional_fields_are_found_by_the_names_of_common_drivers():
     hesai = [*xyz, ('timestamp', 12, 'f8', 1_700_000_000.0 + TIME_S.astype(np.float64))]
     cloud = read_cloud(cloud_message(hesai, stamp=(1_700_000_000, 0)))
     np.testing.assert_allclose(cloud.time_s, TIME_S, atol=1e-6)
+    since_1970_ns = 1_700_000_000_000_000_000 + (TIME_S * 1e9).astype(np.int64)
+    livox = [*xyz, ('timestamp', 16, 'f8', since_1970_ns)]
+    cloud = read_cloud(cloud_message(livox, stamp=(1_700_000_000, 0)))
+    np.testing.assert_allclose(cloud.time_s, TIME_S, atol=1e-6)
 
 
 def test_packed_points_round_trip():

@@ -42,6 +42,7 @@ BENCHMARKS = {
     'database': Entry(f'{ROOM}.speed.database', 'Query time, memory and recall up to 1e6 places'),
     'registration': Entry(f'{ROOM}.registration.run', 'Verification of true and false pairs'),
     'covariance': Entry(f'{ROOM}.covariance.run', 'Errors of verified pairs against covariances'),
+    'odometry': Entry(f'{ROOM}.odometry.run', 'Drift of LiDAR odometry on real scans'),
     'node': Entry(f'{ROOM}.speed.node', 'Latency of lpr_node at 10 Hz and 130,000 points'),
     'loops': Entry(f'{ROOM}.loops.run', 'Whole drives: precision, recall, poses, trajectories'),
     'calibration': Entry(f'{ROOM}.calibration.run', 'Honesty of the probabilities of matches'),

@@ -1,0 +1,1 @@
+"""LiDAR odometry: poses from point clouds alone."""

@@ -26,7 +26,7 @@ def report(error: DatasetError, on_bad: OnBad | None) -> None:
     on_bad(error)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RecordingOptions:
     """How to read a recording; empty topics and files are looked up in the recording."""
 

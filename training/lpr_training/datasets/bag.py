@@ -42,7 +42,15 @@ class BagDataset(PlaceDataset):
         progress: Progress = lambda messages, total: messages,
     ):
         self._config, self._on_bad = keyframes, on_bad
-        options = RecordingOptions(points, odometry, truth, poses, T_base_sensor, on_bad, progress)
+        options = RecordingOptions(
+            points=points,
+            odometry=odometry,
+            truth=truth,
+            poses=poses,
+            T_base_sensor=T_base_sensor,
+            on_bad=on_bad,
+            progress=progress,
+        )
         self._source = source = BagRecording(root, options)
         require_odometry(source)
         self.cloud_topic, self.truth_topic = source.cloud_topic, source.truth_topic

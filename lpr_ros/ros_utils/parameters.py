@@ -142,24 +142,26 @@ class ConfigParameters(Generic[T]):
             _declare(node, leaf)
         for warning in unknown_parameters(node, self._leaves, others):
             node.get_logger().warning(warning)
+        node.add_on_set_parameters_callback(self._on_set)
 
     def read(self) -> T:
         """Return the configuration with the current parameter values."""
         return self._build({})
 
     def watch(self, on_change: Callable[[T], None]) -> None:
-        """Check every change from now on, reject changes of fixed parameters, report the others.
+        """Check every change as a whole, reject changes of fixed parameters, report the others.
 
         `on_change` may also reject a change, by raising a ConfigError.
         """
         self._on_change = on_change
-        self._node.add_on_set_parameters_callback(self._on_set)
 
     def unwatch(self) -> None:
-        """Accept any change again; the next `read` checks the values."""
-        if self._on_change is not None:
-            self._node.remove_on_set_parameters_callback(self._on_set)
-            self._on_change = None
+        """Accept changes of fixed parameters again.
+
+        Only values that are invalid by themselves are rejected: parameters that depend on each
+        other can be set one by one, and the next `read` checks them together.
+        """
+        self._on_change = None
 
     def _build(self, changes: Mapping[str, Any]) -> T:
         values = {name: self._node.get_parameter(name).value for name in self._leaves}
@@ -170,9 +172,13 @@ class ConfigParameters(Generic[T]):
 
     def _on_set(self, parameters: Iterable[Parameter]) -> SetParametersResult:
         changes = {p.name: p.value for p in parameters if p.name in self._leaves}
-        if not changes or self._on_change is None:
+        if not changes:
             return SetParametersResult(successful=True)
         try:
+            if self._on_change is None:
+                for name, value in changes.items():
+                    self._leaves[name].check(value)
+                return SetParametersResult(successful=True)
             changed = self._build(changes)
             check_immutable(self.read(), changed)
             self._on_change(changed)

@@ -172,6 +172,15 @@ class TestChanges:
         assert node.set_parameters(overrides(is_on=False, device='cuda'))[1].successful
         assert parameters.read() == ToyConfig('cuda', False)
 
+    def test_unwatched_only_what_is_invalid_by_itself_is_rejected(self, ros: Ros):
+        node = ros.node()
+        parameters = ConfigParameters(node, ToyConfig())
+        changes = overrides(offset=[float('nan')], device='cuda')
+        first, second = node.set_parameters(changes)
+        assert (first.successful, second.successful) == (False, True)
+        assert 'offset: nan' in first.reason
+        assert parameters.read() == ToyConfig('cuda')
+
     def test_other_parameters_are_ignored(self, live, ros: Ros):
         _, received, change = live
         assert change(use_sim_time=True).successful

@@ -37,7 +37,7 @@ MAX_DESCRIPTOR_TRUST = 0.95  # the descriptor alone never says more, for or agai
 # Log-odds that looks alone can reach. Some structure repeats: the longer the stretch, the rarer.
 FIRST_LOOKS, LOOKS_PER_M, MAX_LOOKS = 5.5, 1.0 / 60.0, 8.5
 # Between sessions odometry cannot help, and a robot that is lost should not wait for long.
-FIRST_LOOKS_BETWEEN_SESSIONS = 6.5
+FIRST_LOOKS_BETWEEN_SESSIONS = 6.8
 MAX_DECEPTIVE_LOOKS = 5.0  # where wrong families are known to look right
 DECEPTIVE_LOOKS = (2.0, 6.0)  # log-odds by looks of a wrong family: none, and all of that doubt
 REFUTED = -20.0  # log-likelihood ratio by which a family, or one of two, is ruled out

@@ -447,12 +447,12 @@ if __name__ == '__main__':
 def test_a_node_without_scans_says_what_is_published(ros):
     """In a namespace the default topics are others than those of the driver."""
     weights = write_weights(ros.folder / 'weights.safetensors')
-    settings = {'weights': weights, 'autostart': True}
-    process = start_node(ros, settings, '-r', '__ns:=/robot', program=('-c', IMPATIENT_NODE))
-    driver = ros.node('driver')
+    driver = ros.node('driver')  # before the node, which warns once, after a second
     driver.create_publisher(PointCloud2, '/velodyne_points', 5)
     driver.create_publisher(Odometry, '/odom', 5)
     diagnostics = ros.listen(driver, DiagnosticArray, '/diagnostics')
+    settings = {'weights': weights, 'autostart': True}
+    process = start_node(ros, settings, '-r', '__ns:=/robot', program=('-c', IMPATIENT_NODE))
     warned = diagnostics.take_until(
         lambda message: message.status[0].level == DiagnosticStatus.WARN, START_S
     )

@@ -1,6 +1,6 @@
 """Covariance of a registration: what the two clouds show, and what they cannot show.
 
-GICP pulls every source point towards its target point. At the registered pose the pulls cancel
+GICP pulls every source point toward its target point. At the registered pose the pulls cancel
 out; how well they do tells how uncertain the pose is:
 
     covariance = A^-1 J A^-1 + d d' + S

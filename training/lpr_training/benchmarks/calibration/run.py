@@ -126,7 +126,7 @@ def metrics(probability: NDArray[np.float64], error_m: NDArray[np.float64]) -> d
     return {
         'queries': len(probability),
         'right': int(is_right.sum()),
-        'grey': int((~clear).sum()),
+        'gray': int((~clear).sum()),
         'ece': diagram.error,
         'ece_if_honest': error_of_honest(probability[clear]),
         'ece_grey_right': reliability(probability, ~is_wrong).error,
@@ -158,7 +158,7 @@ def table(result: dict[str, Any]) -> str:
     )  # fmt: skip
     rows = [
         (
-            *(row[key] for key in ('set', 'weights', 'queries', 'right', 'grey')),
+            *(row[key] for key in ('set', 'weights', 'queries', 'right', 'gray')),
             *(f'{row[key]:.3f}' for key in ('ece', 'ece_if_honest', 'ece_grey_right')),
             *('' if row[k] is None else f'{row[k]:.3f}' for k in ('median_right', 'median_wrong')),
         )

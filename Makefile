@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Rebuilt when the declared or the locked dependencies change.
 STAMP := $(VENV)/.installed
-EXTRAS := ros training sim peers docs dev
+EXTRAS := ros training sim peers fleet view docs dev
 SITE := build/site
 
 .PHONY: help setup test lint docs demo demo-real mutants coverage sbom lock clean

@@ -51,6 +51,8 @@ setup(
         'numpy',
         'numpy<2; python_version < "3.11"',  # gtsam for Python 3.10 was built with NumPy 1
         'numpy<2; python_version == "3.12"',  # as was the ROS of Ubuntu 24.04 (cv_bridge)
+        'plotly',
+        'python-dateutil<3',  # botocore (s3fs) takes no newer one; matplotlib 3.11.2 pins 4
         'pyyaml',
         'rosbags',
         'safetensors',
@@ -64,14 +66,20 @@ setup(
         'ros': [f'ros-jazzy-{name}' for name in ROS_PACKAGES],
         'training': ['tensorboard'],
         'sim': ['embreex', 'trimesh'],
-        'peers': ['map_closures'],  # baselines of benchmark.py loops
+        # What benchmark.py compares with: loops, slam, descriptor.
+        'peers': ['kiss-slam', 'map_closures', 'spconv; python_version < "3.14"'],
+        'fleet': ['fsspec', 'milvus-lite', 'pymilvus', 's3fs'],
+        'view': ['rerun-sdk'],
         # Built from source: see docs/training.md.
         'minkowski': ['MinkowskiEngine==0.5.4'],
         'docs': ['mkdocs', 'mkdocs-material', 'mkdocstrings[python]', 'pillow'],
         'dev': [
+            'cyclonedds; python_version < "3.14"',
             'evo',
             'hypothesis',
+            'moto[s3,server]',
             'mypy',
+            'pip-audit',
             'pytest',
             'pytest-cov',
             'pytest-timeout',

@@ -64,6 +64,7 @@ setup(
     ],
     extras_require={
         'ros': [f'ros-jazzy-{name}' for name in ROS_PACKAGES],
+        'ros-kilted': [f'ros-kilted-{name}' for name in ROS_PACKAGES],  # in place of 'ros'
         'training': ['tensorboard'],
         'sim': ['embreex', 'trimesh'],
         # What benchmark.py compares with: loops, slam, descriptor.

@@ -19,7 +19,7 @@ from lpr_ros.core.errors import CloudError
 from lpr_ros.core.geometry.se3 import pose_from_euler
 from lpr_ros.core.io.pointcloud2 import pack_cloud, read_cloud
 from lpr_training.benchmarks.siege import health, run, scans
-from lpr_training.benchmarks.siege.attacks import available_attacks
+from lpr_training.benchmarks.siege.attacks import ATTACKS, available_attacks, choose_attack
 from lpr_training.benchmarks.siege.health import Health, health_growth
 from lpr_training.benchmarks.siege.loop_check import LoopCheck
 from lpr_training.benchmarks.siege.siege import Gate
@@ -121,6 +121,15 @@ def test_gate_waits_for_attacks_in_progress_and_keeps_others_out():
         order.append('closed')
     second.join()
     assert order == ['first', 'closed', 'second']
+
+
+def test_what_would_disturb_a_drive_is_not_chosen_during_one():
+    rng, names = Random(0), list(ATTACKS)
+    during = {choose_attack(names, rng, spare_drive=True) for _ in range(500)}
+    assert during == {name for name, attack in ATTACKS.items() if attack.spares_drive}
+    assert during.isdisjoint({'map services', 'lifecycle cycles', 'scan flood', 'clock jump'})
+    assert {choose_attack(names, rng, spare_drive=False) for _ in range(2000)} == set(names)
+    assert choose_attack(['scan flood'], rng, spare_drive=True) is None
 
 
 @pytest.mark.parametrize('mutation', scans.MUTATIONS, ids=lambda m: m.__name__.strip('_'))

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from contextlib import suppress
 import os
-from pathlib import Path
 from random import Random
 import signal
-import stat
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from geometry_msgs.msg import TransformStamped
 from nav_msgs.msg import Odometry
@@ -29,18 +27,16 @@ from lpr_ros.ros_utils.parameters import leaves
 from lpr_ros.ros_utils.qos import LATCHED, LOOPS
 from lpr_training.benchmarks.fuzz.mutations import BINARY, damage
 from lpr_training.benchmarks.siege import scans
+from lpr_training.benchmarks.siege.hostile_paths import HOSTILE_PATHS, give_away, remove
 from lpr_training.benchmarks.siege.siege import NODE, Siege
 from lpr_training.benchmarks.speed.node import LIDAR_QOS
 from lpr_training.harness.service_calls import ServiceCalls, ServiceTimeoutError
 
 GRAPH_TIMEOUT_S, GRAPH_ATTEMPTS = 25.0, 4  # DDS keeps a killed process for 20 s
-NOBODY = 65534
 HOUR_NS = 3600 * NS_PER_S
 TF_MESSAGE = 'tf2_msgs/msg/TFMessage'
 MAP_SERVICES = ('reset', 'load_map', 'save_map')
 WRONG_TYPES: tuple[Any, ...] = (True, 7, 1.5, 'x', [1, 2], ['a'], [True], [float('nan')])
-
-Attack = Callable[[Siege, Random, ServiceCalls], None]
 
 
 def scan_flood(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
@@ -153,17 +149,22 @@ def hostile_map_path(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
                 calls.trigger(f'{NODE}/{rng.choice(MAP_SERVICES)}')
         finally:
             calls.set_parameter(NODE, 'map_path', str(siege.robot.map_path))
-            _remove(path)
+            remove(path)
 
 
 def locked_map(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
-    """Hold the lock of another map, or remove the lock file of this one, while the node saves."""
+    """Hold the lock of another map, or remove the lock file of this one, while the node saves.
+
+    Half of the locks belong to another user, who lets nobody read them.
+    """
     with siege.exclusive:
         path = siege.folder / 'locked.map'
         try:
             lock = MapLock(path)
         except LprError:
             return  # another attack filled the disk
+        if rng.random() < 0.5:
+            give_away(sidecar_path(path, '.lock'))
         try:
             calls.set_parameter(NODE, 'map_path', str(path))
             if calls.trigger(f'{NODE}/save_map')[0]:
@@ -190,7 +191,7 @@ def damaged_map(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
             return  # another attack filled the disk
         finally:
             calls.set_parameter(NODE, 'map_path', str(siege.robot.map_path))
-            _remove(path)
+            remove(path)
 
 
 def full_disk(siege: Siege, rng: Random, calls: ServiceCalls) -> None:
@@ -324,30 +325,47 @@ def _call_graph(siege: Siege, calls: ServiceCalls, name: str) -> None:
                 raise LprError(f'{error}, {GRAPH_ATTEMPTS} times in a row: {log}') from error
 
 
-ATTACKS: dict[str, tuple[int, Attack]] = {  # weight, function
-    'scan flood': (6, scan_flood),
-    'damaged scans': (6, damaged_scans),
-    'extreme stamps': (4, extreme_stamps),
-    'odometry storm': (4, odometry_storm),
-    'odometry jump': (3, odometry_jump),
-    'clock jump': (3, clock_jump),
-    'sensor loss': (2, sensor_loss),
-    'map services': (8, map_services),
-    'lifecycle cycles': (6, lifecycle),
-    'verification process killed or suspended': (4, verification_process),
-    'hostile map_path': (6, hostile_map_path),
-    'locked map': (3, locked_map),
-    'damaged map': (4, damaged_map),
-    'full disk': (3, full_disk),
-    'read-only disk': (3, read_only_disk),
-    'bad parameters': (4, bad_parameters),
-    'live parameters': (3, live_parameters),
-    'tf flood': (3, tf_flood),
-    'participants': (4, participants),
-    'subscribers': (4, subscribers),
-    'player killed': (2, player),
-    'pose_graph_node called or killed': (2, pose_graph),
+class Attack(NamedTuple):
+    """How often an attack is chosen, its function, and whether it leaves drive and map alone."""
+
+    weight: int
+    run: Callable[[Siege, Random, ServiceCalls], None]
+    spares_drive: bool = False
+
+
+ATTACKS = {
+    'scan flood': Attack(6, scan_flood),
+    'damaged scans': Attack(6, damaged_scans),
+    'extreme stamps': Attack(4, extreme_stamps),
+    'odometry storm': Attack(4, odometry_storm),
+    'odometry jump': Attack(3, odometry_jump),
+    'clock jump': Attack(3, clock_jump),
+    'sensor loss': Attack(2, sensor_loss, spares_drive=True),
+    'map services': Attack(8, map_services),
+    'lifecycle cycles': Attack(6, lifecycle),
+    'verification process killed or suspended': Attack(4, verification_process, spares_drive=True),
+    'hostile map_path': Attack(6, hostile_map_path),
+    'locked map': Attack(3, locked_map, spares_drive=True),
+    'damaged map': Attack(4, damaged_map),
+    'full disk': Attack(3, full_disk, spares_drive=True),
+    'read-only disk': Attack(3, read_only_disk, spares_drive=True),
+    'bad parameters': Attack(4, bad_parameters, spares_drive=True),
+    'live parameters': Attack(3, live_parameters, spares_drive=True),
+    'tf flood': Attack(3, tf_flood),
+    'participants': Attack(4, participants),
+    'subscribers': Attack(4, subscribers, spares_drive=True),
+    'player killed': Attack(2, player),
+    'pose_graph_node called or killed': Attack(2, pose_graph, spares_drive=True),
 }
+
+
+def choose_attack(names: list[str], rng: Random, *, spare_drive: bool) -> str | None:
+    """Return the name of an attack, None if all that are named would disturb the drive."""
+    names = [name for name in names if ATTACKS[name].spares_drive or not spare_drive]
+    if not names:
+        return None
+    (name,) = rng.choices(names, [ATTACKS[name].weight for name in names])
+    return name
 
 
 def available_attacks() -> list[str]:
@@ -355,7 +373,7 @@ def available_attacks() -> list[str]:
     try:
         interface(TF_MESSAGE)
     except InterfaceError:
-        return [name for name, (_, attack) in ATTACKS.items() if attack is not tf_flood]
+        return [name for name, attack in ATTACKS.items() if attack.run is not tf_flood]
     return list(ATTACKS)
 
 
@@ -387,72 +405,3 @@ class _Participant:
     def __exit__(self, *error: object) -> None:
         self._node.destroy_node()
         self._context.try_shutdown()
-
-
-def _fifo(folder: Path) -> Path:
-    path = folder / 'fifo.map'
-    with suppress(FileExistsError):
-        os.mkfifo(path)
-    return path
-
-
-def _folder(folder: Path) -> Path:
-    path = folder / 'folder.map'
-    path.mkdir(exist_ok=True)
-    return path
-
-
-def _socket(folder: Path) -> Path:
-    path = folder / 'socket.map'
-    with suppress(FileExistsError):
-        os.mknod(path, stat.S_IFSOCK | 0o600)
-    return path
-
-
-def _endless(folder: Path) -> Path:
-    path = folder / 'zero.map'
-    with suppress(FileExistsError):
-        path.symlink_to('/dev/zero')
-    return path
-
-
-def _not_a_map(folder: Path) -> Path:
-    path = folder / 'text.map'
-    with suppress(OSError):
-        path.write_text('not a map')
-    return path
-
-
-def _of_another_user(folder: Path) -> Path:
-    path = folder / 'theirs.map'
-    with suppress(OSError):  # only root can give files away
-        path.write_bytes(b'theirs')
-        path.chmod(0o000)
-        os.chown(path, NOBODY, NOBODY)
-    return path
-
-
-HOSTILE_PATHS: tuple[Callable[[Path], Path | str], ...] = (
-    _fifo,
-    _folder,
-    _socket,
-    _endless,
-    _not_a_map,
-    _of_another_user,
-    lambda folder: folder / 'größe 地図.map',
-    lambda folder: folder / 'new\nline.map',
-    lambda folder: folder / f'{"x" * 248}.map',
-    lambda folder: folder / f'{"x" * 240}.map',
-    lambda folder: folder / 'missing' / 'places.map',
-    lambda folder: '/proc/self/mem',
-    lambda folder: '',
-    lambda folder: '\x00.map',
-)
-
-
-def _remove(path: Path | str) -> None:
-    with suppress(OSError, ValueError):
-        if isinstance(path, Path) and path.is_dir():
-            path.rmdir()
-        elif isinstance(path, Path):
-            path.unlink()

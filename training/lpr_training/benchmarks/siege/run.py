@@ -1,10 +1,12 @@
 """Attack lpr_node and pose_graph_node at random, several attacks at a time.
 
-The nodes run in their own processes over DDS while a simulated robot drives back and forth. At the
-end every scan the node received must be accounted for, no published loop may be wrong, the map
-must be readable, and memory, threads and file descriptors must be what they were at half time,
-both measured at rest with an empty map: the heap needs minutes to reach its size. A node that dies
-or hangs is reported and restarted.
+The nodes run in their own processes over DDS while a simulated robot drives back and forth. Half
+of the time every attack is admitted; in between, those that would end the drive, replace its map
+or mislead its sensors pause, so that loops are published and can be checked. At the end every scan
+the node received must be accounted for, no published loop may be wrong, the map must be readable,
+and memory, threads and file descriptors must be what they were at half time, both measured at rest
+with an empty map: the heap needs minutes to reach its size. A node that dies or hangs is reported
+and restarted.
 """
 
 import argparse
@@ -22,9 +24,9 @@ from tqdm import tqdm
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.markdown import markdown_table, metric_table
 from lpr_training.benchmarks.options import add_option
-from lpr_training.benchmarks.siege.attacks import ATTACKS, available_attacks
+from lpr_training.benchmarks.siege.attacks import ATTACKS, available_attacks, choose_attack
 from lpr_training.benchmarks.siege.health import Health, health_growth
-from lpr_training.benchmarks.siege.siege import NODE, Siege
+from lpr_training.benchmarks.siege.siege import NODE, NodeDiedError, Siege
 from lpr_training.harness.accounting import HANDLED, SCANS_LOST, scan_outcomes
 from lpr_training.harness.listener import Listener
 from lpr_training.harness.processes import use_own_domain
@@ -34,12 +36,14 @@ ATTACKERS = 3
 WARM_UP_FRACTION, MAX_WARM_UP_S = 0.2, 120.0
 SILENCE_S = 60.0  # without diagnostics after which the node counts as hanging
 POLL_S = 0.5
+ATTACK_S, DRIVE_S = 90.0, 90.0  # all attacks; then a drive, there and back more than once
 TARGETS = {
     'deaths': '0',
     'failures': '0',
     'unaccounted': '0',
     'unexpected_exceptions': '0',
     'tracebacks': '0',
+    'loops_correct': '> 0',
     'loops_wrong': '0',
     'map_unreadable': '0',
     'lpr_node_memory_growth_mb': '< 30',
@@ -76,12 +80,12 @@ def run(minutes: float = 30.0, seed: int = 0, attacks: list[str] | None = None) 
         threads = _start_attackers(siege, stop, seed, attacks or available_attacks())
         stack.callback(_join, siege, stop, threads)
         warm_up_s = min(MAX_WARM_UP_S, WARM_UP_FRACTION * minutes * 60.0)
-        _besiege(siege, warm_up_s, 'warm-up')
+        _besiege(siege, calls, warm_up_s, 'warm-up')
         early = _at_rest(siege, calls)
         siege.keeps_graph = True
-        _besiege(siege, minutes * 30.0 - warm_up_s, 'first half')
+        _besiege(siege, calls, minutes * 30.0 - warm_up_s, 'first half')
         siege.baseline = _at_rest(siege, calls)
-        _besiege(siege, minutes * 30.0, 'second half')
+        _besiege(siege, calls, minutes * 30.0, 'second half')
         return {
             'minutes': minutes,
             'seed': seed,
@@ -104,14 +108,15 @@ def _start_attackers(
     siege: Siege, stop: threading.Event, seed: int, names: list[str]
 ) -> list[threading.Thread]:
     """Start threads that attack until told to stop, each with its own client and seed."""
-    weights = [ATTACKS[name][0] for name in names]
 
     def attack_at_random(number: int) -> None:
         rng = random.Random(f'{seed} {number}')
         calls = siege.client(f'attacker_{number}')
         while not stop.is_set():
-            (name,) = rng.choices(names, weights)
-            siege.attack(name, partial(ATTACKS[name][1], siege, rng, calls))
+            with siege.gate.attack():
+                name = choose_attack(names, rng, spare_drive=siege.spares_drive)
+                if name is not None:
+                    siege.attack(name, partial(ATTACKS[name].run, siege, rng, calls))
             stop.wait(rng.uniform(0.0, 0.5))
 
     threads = [
@@ -129,8 +134,9 @@ def _join(siege: Siege, stop: threading.Event, threads: list[threading.Thread]) 
         thread.join(SILENCE_S)
 
 
-def _besiege(siege: Siege, seconds: float, title: str) -> None:
+def _besiege(siege: Siege, calls: ServiceCalls, seconds: float, title: str) -> None:
     """Let the attackers work for this long; restart a node that dies or hangs."""
+    switch_s = time.monotonic() + ATTACK_S
     listener, end_s = siege.listener, time.monotonic() + seconds
     count, heard_s = listener.status_count, time.monotonic()
     with tqdm(total=round(seconds), desc=title, unit='s') as bar:
@@ -144,6 +150,23 @@ def _besiege(siege: Siege, seconds: float, title: str) -> None:
                 siege.recover('no diagnostics' if is_silent else 'died')
                 heard_s = time.monotonic()
                 bar.write(f'lpr_node {"hangs" if is_silent else "died"}; restarted')
+            if time.monotonic() > switch_s:
+                switch_s = _switch(siege, calls)
+    siege.spares_drive = False
+
+
+def _switch(siege: Siege, calls: ServiceCalls) -> float:
+    """Begin or end a drive that attacks leave alone; return when to switch again."""
+    if siege.spares_drive:
+        siege.spares_drive = False
+        return time.monotonic() + ATTACK_S
+    try:
+        siege.start_drive(calls)
+    except NodeDiedError:
+        return time.monotonic()  # after its restart
+    except LprError as error:
+        siege.fail(f'start of a drive: {error}')
+    return time.monotonic() + DRIVE_S
 
 
 def _at_rest(siege: Siege, calls: ServiceCalls) -> dict[str, Health]:
@@ -189,6 +212,8 @@ def _conclude(siege: Siege, calls: ServiceCalls) -> dict[str, Any]:
         siege.fail(f'map: {unreadable}')
     if map_keyframes != int(status.get('keyframes', 0)):
         siege.fail(f'map: {map_keyframes} keyframes, expected {status.get("keyframes")}')
+    if siege.drives and not siege.loops.correct:
+        siege.fail(f'no loop could be checked in {siege.drives} drives')
     outcomes = scan_outcomes(status)
     outcomes.pop(SCANS_LOST, None)  # meaningless: attackers share and change frames
     received = int(status.get('scans', 0))
@@ -198,6 +223,7 @@ def _conclude(siege: Siege, calls: ServiceCalls) -> dict[str, Any]:
         'handled': sum(outcomes.get(name, 0) for name in HANDLED),
         'dropped': sum(n for name, n in outcomes.items() if name not in HANDLED),
         'unaccounted': received - sum(outcomes.values()),
+        'drives': siege.drives,
         'loops_correct': siege.loops.correct,
         'loops_wrong': siege.loops.wrong,
         'loops_unchecked': siege.loops.unchecked,

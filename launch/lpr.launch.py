@@ -18,9 +18,9 @@ from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from lpr_ros.ros_utils.fastdds_variable import FAST_DDS_2, FAST_DDS_3, profile_variable
+
 SHARE = Path(get_package_share_directory('lpr_ros'))
-# Fast DDS 2 (Humble, Jazzy) and 3 (Kilted) read different variables.
-PROFILE_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
 # name, default, description
 ARGUMENTS = (
     (
@@ -72,10 +72,10 @@ def generate_launch_description() -> LaunchDescription:
 
 def fastdds_profile() -> list[SetEnvironmentVariable]:
     """Select the Fast DDS profile for large clouds, unless the user has set one."""
-    if any(name in os.environ for name in PROFILE_VARIABLES):
+    if FAST_DDS_2 in os.environ or FAST_DDS_3 in os.environ:
         return []
     profile = str(SHARE / 'config' / 'fastdds.xml')
-    return [SetEnvironmentVariable(name, profile) for name in PROFILE_VARIABLES]
+    return [SetEnvironmentVariable(profile_variable(), profile)]
 
 
 def nodes(context: LaunchContext) -> list[Node]:

@@ -19,6 +19,7 @@ import pytest
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
+from lpr_ros.ros_utils.fastdds_variable import profile_variable
 from lpr_training.harness.processes import own_domain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -205,7 +206,7 @@ def ros_session(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ros]:
         monkeypatch.setenv('ROS_LOCALHOST_ONLY', '1')
     else:
         monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-    monkeypatch.setenv('FASTRTPS_DEFAULT_PROFILES_FILE', str(SHARED_MEMORY_PROFILE))
+    monkeypatch.setenv(profile_variable(), str(SHARED_MEMORY_PROFILE))
     with own_domain() as domain, ExitStack() as stack:
         monkeypatch.setenv('ROS_DOMAIN_ID', str(domain))
         yield Ros(domain, folder, stack)

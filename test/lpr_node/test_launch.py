@@ -13,6 +13,7 @@ import pytest
 from ros_processes import wait_until
 
 from lpr_ros.player.sources import open_playback
+from lpr_ros.ros_utils.fastdds_variable import FAST_DDS_2, FAST_DDS_3
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -186,10 +187,10 @@ def test_slam_from_a_lidar_alone_joins_its_nodes(load):
 
 def test_fastdds_profile_is_set_unless_the_user_has_one(load, monkeypatch):
     module = load('lpr.launch.py')
-    for name in module.PROFILE_VARIABLES:
+    for name in (FAST_DDS_2, FAST_DDS_3):
         monkeypatch.delenv(name, raising=False)
-    assert len(module.fastdds_profile()) == 2
-    monkeypatch.setenv(module.PROFILE_VARIABLES[0], 'mine.xml')
+    assert len(module.fastdds_profile()) == 1
+    monkeypatch.setenv(FAST_DDS_2, 'mine.xml')
     assert module.fastdds_profile() == []
 
 

@@ -18,6 +18,7 @@ from lpr_ros.conversions.loops import constraint_message
 from lpr_ros.core.errors import CloudError
 from lpr_ros.core.geometry.se3 import pose_from_euler
 from lpr_ros.core.io.pointcloud2 import pack_cloud, read_cloud
+from lpr_ros.ros_utils.fastdds_variable import FAST_DDS_2, FAST_DDS_3
 from lpr_training.benchmarks.siege import health, run, scans
 from lpr_training.benchmarks.siege.attacks import ATTACKS, available_attacks, choose_attack
 from lpr_training.benchmarks.siege.health import Health, health_growth
@@ -33,8 +34,8 @@ ENVIRONMENT = (
     'ROS_DOMAIN_ID',
     'ROS_AUTOMATIC_DISCOVERY_RANGE',
     'ROS_LOCALHOST_ONLY',
-    'FASTRTPS_DEFAULT_PROFILES_FILE',
-    'FASTDDS_DEFAULT_PROFILES_FILE',
+    FAST_DDS_2,
+    FAST_DDS_3,
 )
 
 

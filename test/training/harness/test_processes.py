@@ -6,6 +6,7 @@ import tempfile
 import pytest
 
 from lpr_ros.core.errors import LprError
+from lpr_ros.ros_utils.fastdds_variable import FAST_DDS_2, FAST_DDS_3
 from lpr_training.harness import processes
 from lpr_training.harness.processes import GHOST_S, own_domain, use_own_domain
 
@@ -39,8 +40,7 @@ def test_a_domain_with_killed_processes_is_used_last(few_domains):
 
 
 def test_the_next_benchmark_of_a_process_leaves_the_domain_of_the_last_one(monkeypatch):
-    profiles = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
-    for name in ('ROS_DOMAIN_ID', 'ROS_AUTOMATIC_DISCOVERY_RANGE', *profiles):
+    for name in ('ROS_DOMAIN_ID', 'ROS_AUTOMATIC_DISCOVERY_RANGE', FAST_DDS_2, FAST_DDS_3):
         monkeypatch.setenv(name, '')  # restored afterwards
     use_own_domain()
     first = os.environ['ROS_DOMAIN_ID']

@@ -15,6 +15,7 @@ import time
 
 from lpr_ros.core.errors import LprError
 from lpr_ros.core.resources import find_resource
+from lpr_ros.ros_utils.fastdds_variable import profile_variable
 
 STOP_S = 15.0
 DOMAINS = range(1, 102)  # ports of higher ones overlap with ephemeral ports
@@ -66,8 +67,7 @@ def use_own_domain() -> None:
         os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
     profile = find_resource('config', 'fastdds.xml')
     if profile is not None:
-        for name in ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'):
-            os.environ.setdefault(name, str(profile))
+        os.environ.setdefault(profile_variable(), str(profile))
 
 
 class Program:

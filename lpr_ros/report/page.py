@@ -18,6 +18,7 @@ from lpr_ros.report import text
 from lpr_ros.report.descriptor_figures import distance_matrix_figure, probability_figure
 from lpr_ros.report.precision_recall_figure import precision_recall_figure
 from lpr_ros.report.registration_figures import pairs_figure
+from lpr_ros.report.scene import map_figure, map_points, scene_json
 from lpr_ros.report.summary_figure import summary_picture
 from lpr_ros.report.theme import DARK, LIGHT, PAGE, css_variables, to_png, to_svg
 from lpr_ros.report.timings_figure import timings_figure
@@ -36,6 +37,7 @@ class PageFigure:
     title: str
     svg: str
     caption: str
+    scene: str = ''  # data of the 3-D view that takes the place of the picture where it can
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def report_page(result: DriveResult, evaluation: DriveEvaluation | None) -> str:
             tiles=text.tiles(result, evaluation),
             hints=text.hints(result),
             figure_rows=figure_rows(figures),
+            keyframes=len(result.database),
             drops=text.drop_sentences(result),
             max_messages=MAX_MESSAGES,
             scans=result.scans,
@@ -111,7 +114,11 @@ def report_page(result: DriveResult, evaluation: DriveEvaluation | None) -> str:
 def draw_figures(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[str, PageFigure]:
     """Draw each figure that there is data for."""
     drawn: dict[str, Any] = {}
+    scenes: dict[str, str] = {}
     if result.correction.poses and result.places:
+        points = map_points(result)
+        drawn['map'] = map_figure(result, points, PAGE)
+        scenes['map'] = scene_json(result, points)
         drawn['drive'] = drive_figure(result, PAGE)
         if result.loops:
             drawn['time'] = time_figure(result, PAGE)
@@ -128,7 +135,11 @@ def draw_figures(result: DriveResult, evaluation: DriveEvaluation | None) -> dic
     captions = text.captions(result, evaluation)
     return {
         name: PageFigure(
-            name, text.TITLES[name], to_svg(figure, name, text.TITLES[name]), captions[name]
+            name,
+            text.TITLES[name],
+            to_svg(figure, name, text.TITLES[name]),
+            captions[name],
+            scenes.get(name, ''),
         )
         for name, figure in drawn.items()
     }
@@ -138,6 +149,7 @@ def figure_rows(figures: Mapping[str, PageFigure]) -> list[FigureRow]:
     """Arrange wide figures alone and small ones in pairs."""
     small = [name for name in ('truth', 'probability', 'timings') if name in figures]
     arrangement = (
+        (['map'], False),
         (['drive'], False),
         (['time', 'matrix'], True),
         (['pairs'], False),

@@ -16,6 +16,7 @@ from lpr_ros.core.offline.summary import keyframe_ms, loop_gaps_m, odometry_pose
 
 UNKNOWN = 'unknown'
 TITLES = {
+    'map': 'Map',
     'drive': 'Trajectory and loop closures',
     'time': 'Loop closures over time',
     'matrix': 'Descriptor distances',
@@ -216,6 +217,10 @@ def raise_odometry_noise(result: DriveResult) -> str:
 def captions(result: DriveResult, evaluation: DriveEvaluation | None) -> dict[str, str]:
     """Return the captions: what a figure shows and what to look for."""
     return {
+        'map': (
+            'The corrected map, stronger in color with height, with the drive and its loop '
+            'closures. Walls that appear twice indicate a missed loop closure.'
+        ),
         'drive': drive_caption(result, evaluation),
         'time': (
             'The corrected trajectory with time as height. A loop closure connects two times at '

@@ -224,7 +224,7 @@ def test_the_report_is_well_formed_and_self_contained(out):
     page = (out / 'report.html').read_text(encoding='utf-8')
     root = parse(page)
     sections = {node.get('id') for node in root.iter('section')}
-    expected = {'drive', 'time', 'matrix', 'pairs', 'truth', 'probability', 'timings'}
+    expected = {'map', 'drive', 'time', 'matrix', 'pairs', 'truth', 'probability', 'timings'}
     assert expected <= sections
     drawn = list(root.iter('{http://www.w3.org/2000/svg}svg'))
     assert len(drawn) == len(expected)

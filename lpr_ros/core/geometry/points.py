@@ -62,11 +62,18 @@ def _check_shape(points: NDArray[Any]) -> None:
 
 def voxel_downsample(points: NDArray[np.float32], voxel_m: float) -> NDArray[np.float32]:
     """Keep the first point of each voxel in input order; 0 keeps all points."""
-    if voxel_m <= 0.0 or len(points) == 0:
+    if voxel_m <= 0.0:
         return points
-    cells = [np.floor(points[:, k] / np.float64(voxel_m)).astype(np.int64) for k in range(3)]
-    kept: NDArray[np.float32] = points[_first_occurrences([c - c.min() for c in cells])]
+    kept: NDArray[np.float32] = points[first_in_voxels(points, voxel_m)]
     return kept
+
+
+def first_in_voxels(points: NDArray[np.float32], voxel_m: float) -> NDArray[np.bool_]:
+    """Return the mask (N,) of the points that are the first of their voxel."""
+    if len(points) == 0:
+        return np.zeros(0, dtype=bool)
+    cells = [np.floor(points[:, k] / np.float64(voxel_m)).astype(np.int64) for k in range(3)]
+    return _first_occurrences([c - c.min() for c in cells])
 
 
 def _first_occurrences(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
